@@ -22,6 +22,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models/zoo"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments/wire"
@@ -31,9 +32,9 @@ import (
 // exported returns the artifact of a daemon that has measured two services.
 func exported(t *testing.T) (path string) {
 	t.Helper()
-	o := rigOptions{services: 2, device: &calm, dir: t.TempDir()}
+	o := rigOptions{services: 2, device: &fakeworkers.Calm, dir: t.TempDir()}
 	o.fit = func(context.Context, *training.Dataset, map[string][]training.OperatorTimes) (*predictor.File, error) {
-		return fakeFile(2), nil
+		return fakeworkers.Predictor(2), nil
 	}
 	r := startRig(t, o)
 	r.await("serving")
@@ -41,8 +42,8 @@ func exported(t *testing.T) (path string) {
 	r.stop()
 	s := openTestState(t, o.dir)
 	defer closeState(t, s)
-	cut := wire.CutChoice{Hash: fakeHash(1, fakeOperators), Target: 4}
-	for _, key := range []string{"fake|" + fakeHash(1, fakeOperators) + "|1 threads|max_batch 8|tf32 false", "other|" + fakeHash(1, fakeOperators) + "|1 threads|max_batch 8|tf32 false"} {
+	cut := wire.CutChoice{Hash: fakeworkers.Hash(1, fakeworkers.Operators), Target: 4}
+	for _, key := range []string{"fake|" + fakeworkers.Hash(1, fakeworkers.Operators) + "|1 threads|max_batch 8|tf32 false", "other|" + fakeworkers.Hash(1, fakeworkers.Operators) + "|1 threads|max_batch 8|tf32 false"} {
 		if err := s.save(cutChoices, key, cut); err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +53,7 @@ func exported(t *testing.T) (path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	says(t, what, "a predictor of s0, s1 on "+fakeDeviceName, "trained on 1000 groups", "2 tables of isolated latencies, 1 cuts and 16 measured groups")
+	says(t, what, "a predictor of s0, s1 on "+fakeworkers.DeviceName, "trained on 1000 groups", "2 tables of isolated latencies, 1 cuts and 16 measured groups")
 	return path
 }
 
@@ -70,7 +71,7 @@ func TestImportedPredictorServesFromTheFirstQuery(t *testing.T) {
 			t.Fatalf("%v, %v, before %v", err, solo, before)
 		}
 		before = solo
-		data, err := s.Datasets().Dataset(fakeDeviceName, nil)
+		data, err := s.Datasets().Dataset(fakeworkers.DeviceName, nil)
 		if err != nil || len(data.Rows) != 16 {
 			t.Fatalf("%v, %d rows", err, len(data.Rows))
 		}
@@ -82,7 +83,7 @@ func TestImportedPredictorServesFromTheFirstQuery(t *testing.T) {
 		return nil, errNoFit
 	}})
 	says(t, r.await("serving").Reason, "trained on 1000 groups")
-	if n := len(r.workers.sent()); n != 0 {
+	if n := len(r.workers.Sent()); n != 0 {
 		t.Errorf("%d rounds were measured", n)
 	}
 	var calls []*query.Call
@@ -95,10 +96,10 @@ func TestImportedPredictorServesFromTheFirstQuery(t *testing.T) {
 			}
 		}
 	})
-	if _, spans := r.workers.awaitRound(); len(spans) != 2 {
+	if _, spans := r.workers.AwaitRound(); len(spans) != 2 {
 		t.Errorf("the first round is %v", spans)
 	}
-	r.workers.runsOn(&calm)
+	r.workers.RunsOn(&fakeworkers.Calm)
 	for _, call := range calls {
 		isServed(t, r.backend, call)
 	}
@@ -133,7 +134,7 @@ func TestImportKeepsWhatIsThere(t *testing.T) {
 }
 
 func TestExportChoosesTheDevice(t *testing.T) {
-	near, far := fakeFile(2), fakeFile(2)
+	near, far := fakeworkers.Predictor(2), fakeworkers.Predictor(2)
 	far.Device = "far"
 	s := openTestState(t, put(t, near, far))
 	defer closeState(t, s)
@@ -144,7 +145,7 @@ func TestExportChoosesTheDevice(t *testing.T) {
 	if _, err := s.ExportPredictor(path, "nowhere"); err == nil || !strings.Contains(err.Error(), "no predictor of nowhere") {
 		t.Error(err)
 	}
-	if what, err := s.ExportPredictor(path, fakeDeviceName); err != nil || !strings.Contains(what, fakeDeviceName) {
+	if what, err := s.ExportPredictor(path, fakeworkers.DeviceName); err != nil || !strings.Contains(what, fakeworkers.DeviceName) {
 		t.Error(what, err)
 	}
 }
@@ -250,7 +251,7 @@ func TestArtifactOfNothing(t *testing.T) {
 // exports it.
 func zooArtifact(t *testing.T, path string, change func(*predictor.File)) {
 	t.Helper()
-	f := fakeFile(2)
+	f := fakeworkers.Predictor(2)
 	f.Device = "fake, ONNX Runtime 1"
 	for i, name := range []string{"tiny_add", "tiny_mlp"} {
 		model, err := zoo.Build(name, t.TempDir(), zooSeed, nil)
@@ -276,7 +277,7 @@ func zooArtifact(t *testing.T, path string, change func(*predictor.File)) {
 
 // zooConfig is a configuration whose daemon the artifact fits.
 func zooConfig(t *testing.T) (config.Config, Options) {
-	c := fakeConfig(2, nil)
+	c := fakeworkers.Config(2, nil)
 	c.Policy, c.StateDir, c.Worker.Threads, c.Device = "overlap", t.TempDir(), 2, config.DeviceCPU
 	c.Services[0].Name, c.Services[1].Name, c.Services[1].Model = "tiny_add", "tiny_mlp", "zoo:tiny_mlp"
 	return c, Options{Device: "fake", Cores: 4, Log: zerolog.Nop()}

@@ -8,13 +8,14 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 )
 
 // What is measured of a group is its latency as predictions have it, and beside
 // it what the device's own clock says.
 func TestMeasuresBothClocks(t *testing.T) {
-	gpu := fakeDevice{operator: 100 * time.Microsecond, overlap: 0.6, sending: 40 * time.Microsecond, clock: 0.5}
+	gpu := fakeworkers.Device{Operator: 100 * time.Microsecond, Overlap: 0.6, Sending: 40 * time.Microsecond, Clock: 0.5}
 	r := startRig(t, rigOptions{services: 2, device: &gpu})
 	r.await("solo")
 	r.stop()
@@ -26,12 +27,12 @@ func TestMeasuresBothClocks(t *testing.T) {
 			if _, err := fmt.Sscanf(d.Models[s.Service].Name, "s%d", &s.Service); err != nil {
 				t.Fatal(err)
 			}
-			took := gpu.span(s)
+			took := gpu.Span(s)
 			outcome.Spans = append(outcome.Spans, executor.SpanOutcome{SpanOutcome: models.SpanOutcome{Span: s, Took: took}, DeviceTook: took / 2})
 		}
-		outcome.Took = gpu.group(outcome.Spans) + gpu.sending
+		outcome.Took = gpu.Group(outcome.Spans) + gpu.Sending
 		micros := func(t time.Duration) float64 { return float64(t) / 1e3 }
-		if !nearly(row.Median, micros(outcome.Latency())) || !nearly(row.Device, micros(outcome.DeviceTime())) {
+		if !fakeworkers.Nearly(row.Median, micros(outcome.Latency())) || !fakeworkers.Nearly(row.Device, micros(outcome.DeviceTime())) {
 			t.Errorf("%v: %v µs, on the device %v; want %v and %v", row.Group, row.Median, row.Device, outcome.Latency(), outcome.DeviceTime())
 		}
 		spans[len(row.Group.Spans)]++
@@ -45,11 +46,11 @@ func TestMeasuresBothClocks(t *testing.T) {
 // in the timeline. A device without a clock says nothing.
 func TestServesWithBothClocks(t *testing.T) {
 	for _, clock := range []float64{0, 0.5} {
-		device := fakeDevice{operator: 100 * time.Microsecond, overlap: 0.6, clock: clock}
+		device := fakeworkers.Device{Operator: 100 * time.Microsecond, Overlap: 0.6, Clock: clock}
 		r := startRig(t, rigOptions{services: 1, device: &device, change: func(c *config.Config) { c.Profile.OnStart = false }})
 		r.serves()
 		r.sync()
-		engine := device.span(models.Span{End: fakeOperators, Size: 1})
+		engine := device.Span(models.Span{End: fakeworkers.Operators, Size: 1})
 		onDevice := time.Duration(clock * float64(engine))
 		o, ok := r.backend.FullStatus()
 		if s := o.Services[0]; !ok || s.EngineSeconds != engine.Seconds() || s.DeviceSeconds != onDevice.Seconds() {

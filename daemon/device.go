@@ -20,6 +20,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/daemon/loop"
+	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/executor/emulated"
@@ -460,8 +461,9 @@ type Options struct {
 	GPU gpu.Options
 	Log zerolog.Logger
 
-	// workers, move and emulation are replaced by tests.
+	// workers, move and emulation are replaced by tests, which may listen to the loop.
 	workers   func(executor.Options) (loop.Workers, error)
 	move      func(number uint64, from, to loop.Workers, batch executor.SpanRequest, planned time.Duration) error
 	emulation func(*config.Config) (*emulation, error)
+	listener  observe.Listener
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/executor/emulated/device"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
@@ -69,7 +70,7 @@ func formulaEmulation(c *config.Config) (*emulation, error) {
 // formulaFile is a predictor that knows both models, and predicts that groups
 // take three quarters of what they take one after another.
 func formulaFile() *predictor.File {
-	f := fakeFile(2)
+	f := fakeworkers.Predictor(2)
 	f.Device = formulaName
 	for i := range f.Features.Models {
 		m := &f.Features.Models[i]
@@ -90,7 +91,7 @@ func formulaFile() *predictor.File {
 
 func emulatedConfig(t *testing.T, change func(*config.Config)) config.Config {
 	t.Helper()
-	return fakeConfig(2, func(c *config.Config) {
+	return fakeworkers.Config(2, func(c *config.Config) {
 		c.Listen, c.StateDir, c.Policy = "127.0.0.1:0", t.TempDir(), "overlap"
 		c.Device, c.DeviceProfile = "emulated", "formula.device.json"
 		c.Worker.InputBytes, c.Worker.OutputBytes = 1<<20, 1<<20

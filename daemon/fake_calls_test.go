@@ -2,19 +2,16 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
-	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
-	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/segments/wire"
 )
@@ -35,9 +32,9 @@ func newBackend(t testing.TB, c config.Config, w loop.Workers, log *journal.Writ
 	}
 	o.Devices = []loop.Device{{Workers: func(inputs, _ []*wire.InputArena, outcomes chan executor.Outcome, events func(executor.Event)) (loop.Workers, error) {
 		if f, ok := w.(interface {
-			delivers([]*wire.InputArena, chan executor.Outcome, func(executor.Event))
+			Delivers([]*wire.InputArena, chan executor.Outcome, func(executor.Event))
 		}); ok {
-			f.delivers(inputs, outcomes, events)
+			f.Delivers(inputs, outcomes, events)
 		}
 		return w, nil
 	}}}
@@ -55,71 +52,28 @@ func newBackend(t testing.TB, c config.Config, w loop.Workers, log *journal.Writ
 	return &backend{d.backend, d}
 }
 
-// submit hands a call to the backend, or frees its memory if it is refused.
-func submit(t *testing.T, b query.Host, service int, timeout time.Duration) (*query.Call, error) {
-	t.Helper()
-	c := query.NewCall(b.Services()[service])
-	c.Size, c.Arrival, c.Timeout = 1, time.Now(), timeout
-	if !c.Service.Hold() {
-		return nil, query.ErrUnavailable
-	}
-	m, err := c.Service.Backend.Alloc(c.Service, 64)
-	if err != nil {
-		c.Service.LetGo()
-		return nil, err
-	}
-	c.Memory = m
-	c.Inputs = []models.Tensor{{Type: models.Int32, Shape: []int64{1, 16}, Data: m.Bytes, Offset: m.Offset, Bytes: int64(len(m.Bytes))}}
-	if err := c.Service.Backend.Submit(c); err != nil {
-		c.Service.Backend.Free(c.Service, m)
-		c.Service.LetGo()
-		return nil, err
-	}
-	return c, nil
-}
+// What tests of whoever schedules fake workers do with calls.
+var (
+	submit, mustSubmit  = fakeworkers.Submit, fakeworkers.MustSubmit
+	answerOf, wantError = fakeworkers.AnswerOf, fakeworkers.WantError
+	isServed            = fakeworkers.Served
+)
 
-// mustSubmit hands in a call that is not refused.
-func mustSubmit(t *testing.T, b query.Host, service int) *query.Call {
+// startLoop starts a backend with so many services and fake workers, all of
+// them ready. It ends with the test.
+func startLoop(t *testing.T, services int, change func(*config.Config)) (*backend, *fakeworkers.Workers) {
 	t.Helper()
-	c, err := submit(t, b, service, 0)
-	if err != nil {
-		t.Fatal(err)
+	c := fakeworkers.Config(services, change)
+	f := fakeworkers.New(t, 0, services)
+	b := newBackend(t, c, f, nil)
+	b.Begin()
+	for i := range services {
+		f.Revive(i, fakeworkers.Operators)
 	}
-	return c
-}
-
-// answerOf waits for the one answer of a call, checks whose it is and takes
-// the call's memory back.
-func answerOf(t *testing.T, b query.Host, c *query.Call) *query.Error {
-	t.Helper()
-	select {
-	case <-c.Answered():
-	case <-time.After(10 * time.Second):
-		t.Fatal("a call is not answered")
-	}
-	err := c.Reply.Err
-	if want := fmt.Sprint(c.QueryID); err == nil && (len(c.Reply.Outputs) != 1 || string(c.Reply.Outputs[0].Data) != want) {
-		t.Errorf("call %s got the outputs %v", want, c.Reply.Outputs)
-	}
-	c.Service.Backend.Release(c)
-	c.Service.LetGo()
-	return err
-}
-
-// isServed fails the test unless calls are answered, each with its outputs.
-func isServed(t *testing.T, b query.Host, calls ...*query.Call) {
-	t.Helper()
-	for _, c := range calls {
-		if err := answerOf(t, b, c); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// wantError fails unless a call was answered with that reason.
-func wantError(t *testing.T, err *query.Error, status int, reason string) {
-	t.Helper()
-	if err == nil || err.Status != status || err.Reason != reason {
-		t.Errorf("got %+v, want status %d, reason %s", err, status, reason)
-	}
+	b.Ask(func() {})
+	t.Cleanup(func() {
+		b.Close()
+		f.Check()
+	})
+	return b, f
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -18,14 +17,11 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/training"
 )
-
-// fakeDeviceName is the device of a rig as datasets and predictors name it.
-const fakeDeviceName = "fake, ONNX Runtime 0"
 
 // measuringIDs is where the IDs of rounds and batches begin that measure.
 const measuringIDs = 1 << 63
@@ -34,8 +30,8 @@ const measuringIDs = 1 << 63
 type rig struct {
 	*Daemon
 	t       *testing.T
-	workers *fakeWorkers   // of the first device
-	pool    []*fakeWorkers // of all
+	workers *fakeworkers.Workers   // of the first device
+	pool    []*fakeworkers.Workers // of all
 	seen    *follower
 	log     *logBuffer
 	started bool // the loop was
@@ -50,10 +46,10 @@ type rigOptions struct {
 	services int
 	devices  int    // of the pool, 0 for the one that has no name
 	dir      string // state_dir, "" for a new one
-	device   *fakeDevice
+	device   *fakeworkers.Device
 	fit      loop.FitFunc
 	change   func(*config.Config)
-	prepare  func(*fakeWorkers) // before the workers start
+	prepare  func(*fakeworkers.Workers) // before the workers start
 	move     func(uint64, loop.Workers, loop.Workers, executor.SpanRequest, time.Duration) error
 }
 
@@ -121,7 +117,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	if o.dir == "" {
 		o.dir = t.TempDir()
 	}
-	c := fakeConfig(o.services, func(c *config.Config) {
+	c := fakeworkers.Config(o.services, func(c *config.Config) {
 		c.Policy, c.StateDir = "overlap", o.dir
 		p := &c.Profile
 		p.OnStart, p.Time, p.Groups, p.Repeats, p.Spans, p.Seed = true, time.Minute, 12, 3, 2, 1
@@ -135,27 +131,26 @@ func newRig(t *testing.T, o rigOptions) *rig {
 			o.change(c)
 		}
 	})
-	r := &rig{t: t, services: o.services, workers: newFakeWorkers(t, o.services), seen: &follower{}, log: &logBuffer{}}
+	r := &rig{t: t, services: o.services, workers: fakeworkers.New(t, 0, o.services), seen: &follower{}, log: &logBuffer{}}
 	r.pool = append(r.pool, r.workers)
 	for i := 1; i < o.devices; i++ {
-		f := newFakeWorkers(t, o.services)
-		f.index, r.pool = i, append(r.pool, f)
+		r.pool = append(r.pool, fakeworkers.New(t, i, o.services))
 	}
 	for _, f := range r.pool {
-		f.runsOn(o.device)
+		f.RunsOn(o.device)
 		if o.prepare != nil {
 			o.prepare(f)
 		}
 	}
 	d, err := New(c, Options{
-		Version: "test", Device: "fake", Cores: 1, Fit: o.fit, Offline: true, move: o.move,
+		Version: "test", Device: "fake", Cores: 1, Fit: o.fit, Offline: true, move: o.move, listener: r.seen,
 		Log: zerolog.New(r.log).Level(zerolog.DebugLevel),
 		workers: func(e executor.Options) (loop.Workers, error) {
 			var inputs []*wire.InputArena
 			for _, s := range e.Services {
 				inputs = append(inputs, s.Inputs)
 			}
-			r.pool[e.Device].delivers(inputs, e.Outcomes, e.Events)
+			r.pool[e.Device].Delivers(inputs, e.Outcomes, e.Events)
 			return r.pool[e.Device], nil
 		},
 	})
@@ -163,8 +158,6 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		t.Fatal(err)
 	}
 	r.Daemon = d
-	b := d.backend
-	b.Listeners = append(b.Listeners, r.seen)
 	level := zerolog.GlobalLevel() // which a reload sets
 	t.Cleanup(func() { r.stop(); zerolog.SetGlobalLevel(level) })
 	return r
@@ -213,7 +206,7 @@ func (r *rig) stop() {
 		r.t.Errorf("closing: %v", err)
 	}
 	for _, f := range r.pool {
-		f.check()
+		f.Check()
 	}
 }
 
@@ -268,52 +261,16 @@ func stored(t *testing.T, dir string, list ...training.Model) (*training.Dataset
 		t.Fatal(err)
 	}
 	defer s.Close()
-	d, err := s.Datasets().Dataset(fakeDeviceName, list)
+	d, err := s.Datasets().Dataset(fakeworkers.DeviceName, list)
 	if err != nil {
 		t.Fatal(err)
 	}
-	operators, err := s.Datasets().Operators(fakeDeviceName, d.Models)
+	operators, err := s.Datasets().Operators(fakeworkers.DeviceName, d.Models)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d, operators
 }
 
-// fakeFile is a predictor that knows so many services of a rig, and predicts
-// that groups take 60 % of what they take one after another.
-func fakeFile(services int) *predictor.File {
-	f := &predictor.File{
-		Format: predictor.Format, Device: fakeDeviceName, Created: time.Date(2024, 2, 29, 12, 0, 0, 0, time.UTC),
-		Recipe: "test", Rows: 1000, Output: predictor.OutputMicros,
-		Features: predictor.Features{Set: predictor.FeaturesModel, Spans: min(services, 4)},
-		Test:     predictor.Errors{Rows: 100, MAPE: 3, Quantiles: predictor.Quantiles{P01: 0.9, P50: 1, P90: 1.05, P95: 1.07, P99: 1.1}},
-	}
-	for i := range services {
-		m := fakeModel(i, fakeOperators)
-		known := predictor.FeatureModel{Name: m.Name, Hash: m.Hash, Operators: m.Operators, MaxSize: 4}
-		for _, size := range []int{1, 4} {
-			c := predictor.CostCell{Size: size}
-			for o := range m.Operators {
-				micros := float64(calm.span(models.Span{Service: models.ServiceID(i), Start: o, End: o + 1, Size: size})) / 1e3
-				c.Micros, c.Work = append(c.Micros, micros), append(c.Work, calm.overlap*micros)
-			}
-			known.Costs = append(known.Costs, c)
-		}
-		f.Features.Models = append(f.Features.Models, known)
-	}
-	width := f.Features.Width()
-	f.Layers = []predictor.Layer{{Inputs: width, Outputs: 1, Weights: make([]float32, width), Bias: []float32{1}}}
-	return f
-}
-
-// fakeModel is the model of a service of a rig as it stands in datasets.
-func fakeModel(service, operators int) training.Model {
-	return training.Model{Name: fakeConfig(service+1, nil).Services[service].Name, Hash: fakeHash(service, operators) + "/1 threads", Operators: operators}
-}
-
 // errNoFit is why fitting fails where a test wants it to.
 var errNoFit = errors.New("the rows do not suffice")
-
-// nearly reports whether two times in microseconds are the same but for
-// rounding.
-func nearly(a, b float64) bool { return math.Abs(a-b) < 0.01 }

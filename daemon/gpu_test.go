@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 )
 
 // When MPS is given up, all services are, those that load for the first time
@@ -27,8 +28,8 @@ func TestServicesWithoutMPS(t *testing.T) {
 	}
 	r.backend.LoseWorkers(0, nil)
 	r.begin(add)
-	r.workers.revive(r.joins(), fakeOperators)
-	r.workers.revive(r.joins(), fakeOperators) // of s0, which the reload tries again
+	r.workers.Revive(r.joins(), fakeworkers.Operators)
+	r.workers.Revive(r.joins(), fakeworkers.Operators) // of s0, which the reload tries again
 	if done := r.end(); done.Failed["newer"] != "" {
 		t.Errorf("MPS is back: %+v", done)
 	}

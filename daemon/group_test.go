@@ -11,7 +11,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
@@ -22,10 +22,10 @@ import (
 // service 0 alone. Its decisions are logged.
 func groupRig(t *testing.T) (*rig, *query.Call) {
 	t.Helper()
-	r := startRig(t, rigOptions{services: 2, dir: put(t, fakeFile(2)), change: func(c *config.Config) { c.Decisions.Log = true }})
+	r := startRig(t, rigOptions{services: 2, dir: put(t, fakeworkers.Predictor(2)), change: func(c *config.Config) { c.Decisions.Log = true }})
 	r.await("serving")
 	c := mustSubmit(t, r.backend, 0)
-	r.workers.await()
+	r.workers.Await()
 	return r, c
 }
 
@@ -39,9 +39,9 @@ func (r *rig) group(first *query.Call) (calls []*query.Call) {
 		calls = []*query.Call{mustSubmit(r.t, r.backend, 0), longer}
 	})
 	r.sync()
-	r.workers.end(models.SpanDone)
+	r.workers.End(models.SpanDone)
 	isServed(r.t, r.backend, first)
-	if _, spans := r.workers.awaitRound(); len(spans) != 2 {
+	if _, spans := r.workers.AwaitRound(); len(spans) != 2 {
 		r.t.Fatalf("the round is %v, want a group of two", spans)
 	}
 	return calls
@@ -67,85 +67,6 @@ func (r *rig) replays() {
 	}
 }
 
-// shapes returns what was learned of groups of several services.
-func (r *rig) shapes() (all []status.Shape) {
-	r.t.Helper()
-	for _, s := range r.predictor().Shapes {
-		if s.Source == "network" {
-			all = append(all, s)
-		}
-	}
-	return all
-}
-
-func TestGroupIsAnswered(t *testing.T) {
-	r, first := groupRig(t)
-	calls := r.group(first)
-	r.workers.end(models.SpanDone)
-	isServed(t, r.backend, calls...)
-	if s := r.shapes(); len(s) != 1 || s[0].Runs != 1 || len(s[0].Services) != 2 || s[0].RawMAPE > 5 {
-		t.Errorf("learned of groups: %+v", s)
-	}
-	o, ok := r.backend.FullStatus()
-	if !ok || o.Plans.Made == 0 || o.Plans.Kept == 0 || o.Rounds != 2 {
-		t.Errorf("no round was chosen ahead: %+v of %d", o.Plans, o.Rounds)
-	}
-	r.replays()
-}
-
-// Of a group that was partly lost or failed, the rest is answered, and nothing
-// is learned of how long it took.
-func TestGroupWithALostSpan(t *testing.T) {
-	r, first := groupRig(t)
-	calls := r.group(first)
-	r.workers.kill(1)
-	r.workers.endOf(0, models.SpanDone)
-	isServed(t, r.backend, calls[0])
-	r.workers.revive(1, fakeOperators)
-	if s := r.workers.await(); s.Service != 1 || s.Start != 0 {
-		t.Errorf("after the loss %v runs", s)
-	}
-	r.workers.end(models.SpanDone)
-	isServed(t, r.backend, calls[1])
-	if s := r.shapes(); len(s) > 0 && s[0].Runs > 0 {
-		t.Errorf("learned of groups: %+v", s)
-	}
-	r.replays()
-}
-
-func TestGroupWithACancelledMember(t *testing.T) {
-	r, first := groupRig(t)
-	calls := r.group(first)
-	calls[1].Service.Backend.Cancel(calls[1])
-	r.sync()
-	r.workers.endOf(0, models.SpanDone)
-	wantError(t, answerOf(t, r.backend, calls[1]), 503, "cancelled")
-	isServed(t, r.backend, calls[0])
-	r.sync()
-	if n := r.workers.held(); n != 0 {
-		t.Errorf("the workers hold %d batches", n)
-	}
-	r.replays()
-}
-
-// Two services of one model are two models to a predictor: groups of both are
-// predicted.
-func TestGroupOfOneModelTwice(t *testing.T) {
-	f := fakeFile(2)
-	f.Features.Models[0].Hash = f.Features.Models[1].Hash
-	r := newRig(t, rigOptions{services: 2, dir: put(t, f)})
-	r.turn()
-	for i := range 2 {
-		r.workers.reviveAs(i, fakeOperators, fakeHash(1, fakeOperators))
-	}
-	r.await("serving")
-	first := mustSubmit(t, r.backend, 0)
-	r.workers.await()
-	calls := r.group(first)
-	r.workers.end(models.SpanDone)
-	isServed(t, r.backend, calls...)
-}
-
 // Whatever happens to workers and clients while groups are measured, fitted to
 // and served, every query gets its one answer, no memory is left, and the log
 // reproduces.
@@ -160,10 +81,10 @@ func TestGroupsUnderRandomEvents(t *testing.T) {
 			}
 		}}
 		if seed%2 == 0 {
-			o.dir = put(t, fakeFile(services))
+			o.dir = put(t, fakeworkers.Predictor(services))
 		} else {
 			o.fit = func(context.Context, *training.Dataset, map[string][]training.OperatorTimes) (*predictor.File, error) {
-				return fakeFile(services), nil
+				return fakeworkers.Predictor(services), nil
 			}
 		}
 		r := startRig(t, o)
@@ -206,7 +127,7 @@ func (r *rig) trouble(seed uint64, services, clients, each int) {
 }
 
 // disturb lets the workers of a device do this and that until it is over.
-func (r *rig) disturb(seed uint64, f *fakeWorkers, over chan struct{}) {
+func (r *rig) disturb(seed uint64, f *fakeworkers.Workers, over chan struct{}) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	for {
 		select {
@@ -216,59 +137,17 @@ func (r *rig) disturb(seed uint64, f *fakeWorkers, over chan struct{}) {
 		}
 		switch service := random.IntN(len(r.backend.Services())); random.IntN(20) {
 		case 0:
-			f.kill(service)
+			f.Kill(service)
 		case 1, 2:
-			f.revive(service, fakeOperators+random.IntN(8)/7)
+			f.Revive(service, fakeworkers.Operators+random.IntN(8)/7)
 		case 3:
-			f.end(models.SpanFailed)
+			f.End(models.SpanFailed)
 		case 4:
-			f.runsOn(&calm)
+			f.RunsOn(&fakeworkers.Calm)
 		case 5:
-			f.runsOn(nil)
+			f.RunsOn(nil)
 		default:
-			f.end(models.SpanDone)
+			f.End(models.SpanDone)
 		}
 	}
-}
-
-// A group that cannot even be sent fails all its queries.
-func TestGroupThatCannotBeSent(t *testing.T) {
-	r, first := groupRig(t)
-	calls := []*query.Call{mustSubmit(t, r.backend, 0), mustSubmit(t, r.backend, 1)}
-	r.sync()
-	r.workers.refuse(true)
-	r.workers.end(models.SpanDone)
-	isServed(t, r.backend, first)
-	for _, c := range calls {
-		wantError(t, answerOf(t, r.backend, c), 500, "model_failed")
-	}
-	r.workers.refuse(false)
-	r.workers.runsOn(&calm)
-	r.serves()
-	says(t, r.log.String(), "sending a round to the workers failed")
-	r.replays()
-}
-
-// The estimates of groups of several follow what they take.
-func TestGroupsTeachThePredictor(t *testing.T) {
-	r, first := groupRig(t)
-	slow := fakeDevice{operator: calm.operator, overlap: 0.8}
-	var before, after models.Estimate
-	for i := range 41 {
-		calls := r.group(first)
-		if after = r.seen.estimate(); i == 0 {
-			before = after
-		}
-		r.workers.runsOn(&slow)
-		isServed(t, r.backend, calls...)
-		r.workers.runsOn(nil)
-		first = mustSubmit(t, r.backend, 0)
-		r.workers.await()
-	}
-	if after.Latency <= before.Latency || after.Bound < after.Latency {
-		t.Errorf("before %+v, after groups that took longer %+v", before, after)
-	}
-	r.workers.end(models.SpanDone)
-	isServed(t, r.backend, first)
-	r.replays()
 }

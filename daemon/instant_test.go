@@ -9,6 +9,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/segments/wire"
@@ -42,7 +43,7 @@ func (f *instant) Run(round uint64, spans []executor.SpanRequest) error {
 }
 
 func (f *instant) Start(context.Context) error { return nil }
-func (f *instant) delivers(_ []*wire.InputArena, outcomes chan executor.Outcome, _ func(executor.Event)) {
+func (f *instant) Delivers(_ []*wire.InputArena, outcomes chan executor.Outcome, _ func(executor.Event)) {
 	f.out = outcomes
 }
 func (f *instant) Stop(models.ServiceID, models.BatchID) bool     { return false }
@@ -66,7 +67,7 @@ func startInstant(t testing.TB, services int, change func(*config.Config)) *back
 // startInstantLogged is startInstant with a decision log, unless it is nil.
 func startInstantLogged(t testing.TB, services int, change func(*config.Config), log *journal.Writer) *backend {
 	t.Helper()
-	c := fakeConfig(services, change)
+	c := fakeworkers.Config(services, change)
 	f := &instant{}
 	b := newBackend(t, c, f, log)
 	b.Begin()

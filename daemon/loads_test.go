@@ -8,6 +8,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 )
 
 // fakeReports makes a report of each status that is pushed.
@@ -123,7 +124,7 @@ func TestTargetShareFollowsWhatWaits(t *testing.T) {
 		t.Fatalf("idle: %v", idle)
 	}
 	calls := []*query.Call{mustSubmit(t, r.backend, 0)}
-	r.workers.awaitRound()
+	r.workers.AwaitRound()
 	for range 3 {
 		calls = append(calls, mustSubmit(t, r.backend, 1))
 	}
@@ -131,7 +132,7 @@ func TestTargetShareFollowsWhatWaits(t *testing.T) {
 	if busy := shares(); !(busy[0] > 3*idle[0] && busy[1] > 1.5*idle[1]) {
 		t.Errorf("idle %v, with queries that wait %v", idle, busy)
 	}
-	r.workers.runsOn(&calm)
+	r.workers.RunsOn(&fakeworkers.Calm)
 	for _, call := range calls {
 		isServed(t, r.backend, call)
 	}

@@ -138,3 +138,12 @@ func scrapeEvery(t testing.TB, b *backend, pause time.Duration) (end func()) {
 	}()
 	return func() { close(stop); <-stopped }
 }
+
+// BenchmarkQuery is the way of a query through the loop, on an executor that takes no time.
+func BenchmarkQuery(b *testing.B) {
+	a := newAsker(startInstant(b, 2, nil), 0)
+	b.ReportAllocs()
+	for b.Loop() {
+		a.ask(b)
+	}
+}

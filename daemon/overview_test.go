@@ -41,7 +41,7 @@ func golden(t *testing.T, path string, value any) {
 func TestOverview(t *testing.T) {
 	r, first := groupRig(t)
 	calls := r.group(first)
-	r.workers.end(models.SpanDone)
+	r.workers.End(models.SpanDone)
 	isServed(t, r.backend, calls...)
 	o, ok := r.backend.FullStatus()
 	if !ok || o.UpSeconds <= 0 || o.Gain.OverlapNow <= 0 {
@@ -61,7 +61,7 @@ func TestOverview(t *testing.T) {
 
 func TestOverviewWhileMeasuring(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2})
-	r.workers.awaitRound()
+	r.workers.AwaitRound()
 	p := r.predictor()
 	if p.Phase != "measuring" || p.Measuring == nil || p.Measuring.Total != 20 || p.Measuring.Done != 0 || p.File != nil {
 		t.Errorf("%+v, %+v", p, p.Measuring)

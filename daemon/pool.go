@@ -251,6 +251,9 @@ func (p *pool) openLoop(o *Options) error {
 		p.recorder = metrics.NewRecorder(p.config.Names())
 		l.Listeners = append(l.Listeners, p.recorder)
 	}
+	if o.listener != nil {
+		l.Listeners = append(l.Listeners, o.listener)
+	}
 	p.backend, err = loop.New(p.config, l)
 	return err
 }
@@ -351,7 +354,7 @@ func learningOptions(c *config.Config) learning.Options {
 	}
 }
 
-// Stored implements [loop.Profiles].
+// Stored serves [loop.Options].
 func (p *pool) Stored(kind, key string, value any) bool {
 	return p.state.stored(p.log, kind, key, value)
 }
@@ -365,7 +368,7 @@ func (s *State) stored(log zerolog.Logger, kind, key string, value any) bool {
 	return ok
 }
 
-// ChoseCut implements [loop.Profiles].
+// ChoseCut serves [loop.Options].
 func (p *pool) ChoseCut(s config.Service, at loop.Place, c *wire.CutChoice) {
 	key := p.devices[at.Device].cutKey(c.Hash, at.Share, s.MaxBatch)
 	p.keeper.Keep("storing the cut failed", func(*training.Store) error { return p.state.save(cutChoices, key, c) })

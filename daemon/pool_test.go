@@ -15,6 +15,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -182,7 +183,7 @@ func TestPoolUnderRandomEvents(t *testing.T) {
 	const services, clients, each = 3, 8, 50
 	for seed := range uint64(6) {
 		policy := []string{"overlap", "abacus", "edf"}[seed%3]
-		r := startRig(t, rigOptions{services: services, devices: 2 + int(seed%2), dir: put(t, fakeFile(services)), change: func(c *config.Config) {
+		r := startRig(t, rigOptions{services: services, devices: 2 + int(seed%2), dir: put(t, fakeworkers.Predictor(services)), change: func(c *config.Config) {
 			c.Decisions.Log, c.Policy, c.Profile.Groups = true, policy, 300
 			for i := range c.Services {
 				c.Services[i].MaxBatch, c.Services[i].QueueLimit = 4, 8
@@ -196,82 +197,26 @@ func TestPoolUnderRandomEvents(t *testing.T) {
 	}
 }
 
-// A span that does not end on one device keeps nobody waiting on the other: its service
-// runs there, too.
-func TestPoolWithAnOverrun(t *testing.T) {
-	r := startRig(t, rigOptions{services: 1, devices: 2, change: func(c *config.Config) {
-		c.Profile.OnStart, c.Services[0].Target = false, 2*time.Second
-	}})
-	for _, f := range r.pool {
-		f.settable()
-	}
-	slow := mustSubmit(t, r.backend, 0)
-	r.workers.awaitApart(1)
-	for range 3 {
-		quick := mustSubmit(t, r.backend, 0)
-		r.pool[1].await()
-		r.pool[1].end(models.SpanDone)
-		isServed(t, r.backend, quick)
-	}
-	slow.Service.Backend.Cancel(slow)
-	if err := answerOf(t, r.backend, slow); err == nil {
-		t.Error("a client that left has outputs")
-	}
-	r.workers.endApart(models.SpanStopped)
-	r.sync()
-}
-
-// A query is stopped where it runs when its client leaves, and what drains is answered
-// from every device.
-func TestPoolStopsAndDrains(t *testing.T) {
-	r := startRig(t, rigOptions{services: 1, devices: 2, change: func(c *config.Config) { c.Profile.OnStart = false }})
-	first, second := mustSubmit(t, r.backend, 0), mustSubmit(t, r.backend, 0)
-	r.pool[0].await()
-	r.pool[1].await()
-	second.Service.Backend.Cancel(second)
-	wantError(t, answerOf(t, r.backend, second), http.StatusServiceUnavailable, "cancelled")
-	if r.pool[0].stops() != 0 || r.pool[1].stops() != 1 {
-		t.Errorf("%d and %d spans were stopped", r.pool[0].stops(), r.pool[1].stops())
-	}
-	r.backend.Drain()
-	r.workers.end(models.SpanDone)
-	isServed(t, r.backend, first)
-}
-
-// stops returns how many spans were to be stopped.
-func (f *fakeWorkers) stops() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.mu.stopped
-}
-
 // While one device measures, the others serve: the only worker of a service that is left
 // answers before the round that measures is over.
 func TestPoolServesWhileItMeasures(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2, devices: 2})
-	var busy, free *fakeWorkers
+	var busy, free *fakeworkers.Workers
 	for busy == nil {
 		for i, f := range r.pool {
-			if f.busy() {
+			if len(f.Sent()) > 0 {
 				busy, free = f, r.pool[1-i]
 			}
 		}
 	}
 	for range 3 {
 		c := mustSubmit(t, r.backend, 0)
-		free.await()
-		free.end(models.SpanDone)
+		free.Await()
+		free.End(models.SpanDone)
 		isServed(t, r.backend, c)
 	}
-	if !busy.busy() {
+	if busy.Stops() > 0 {
 		t.Error("measuring was stopped though a device was free")
 	}
-	busy.end(models.SpanDone)
-}
-
-// busy reports whether a round runs.
-func (f *fakeWorkers) busy() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.mu.flight != nil
+	busy.End(models.SpanDone)
 }

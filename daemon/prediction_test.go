@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
@@ -21,7 +22,7 @@ import (
 // predictorText returns a predictor file of two services as text.
 func predictorText(t *testing.T, change func(*predictor.File)) string {
 	t.Helper()
-	f := fakeFile(2)
+	f := fakeworkers.Predictor(2)
 	if change != nil {
 		change(f)
 	}
@@ -71,7 +72,7 @@ func TestConfiguredPredictor(t *testing.T) {
 			} else if c.text != "" {
 				writeFile(t, path, c.text)
 			}
-			r := startRig(t, rigOptions{services: 2, device: &calm, change: func(config *config.Config) { config.Predictor.File = path }})
+			r := startRig(t, rigOptions{services: 2, device: &fakeworkers.Calm, change: func(config *config.Config) { config.Predictor.File = path }})
 			p := r.await("solo")
 			says(t, p.Reason, append(c.says, "the configured predictor was rejected")...)
 			says(t, unquoted(r.log.String()), c.says...)
@@ -79,7 +80,7 @@ func TestConfiguredPredictor(t *testing.T) {
 				t.Errorf("%+v", p)
 			}
 			r.serves()
-			for _, spans := range r.workers.sent() {
+			for _, spans := range r.workers.Sent() {
 				if len(spans) > 1 {
 					t.Errorf("a group of %v without a predictor", spans)
 				}
@@ -93,17 +94,17 @@ func unquoted(log string) string { return strings.ReplaceAll(log, `\"`, `"`) }
 
 func TestConfiguredPredictorThatFits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.predictor.json")
-	if err := fakeFile(2).WriteFile(path); err != nil {
+	if err := fakeworkers.Predictor(2).WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
-	r := startRig(t, rigOptions{services: 3, device: &calm, change: func(c *config.Config) { c.Predictor.File = path }})
+	r := startRig(t, rigOptions{services: 3, device: &fakeworkers.Calm, change: func(c *config.Config) { c.Predictor.File = path }})
 	p := r.await("serving")
 	says(t, p.Reason, "trained on 1000 groups at 2024-02-29 12:00:00", "does not cover s2")
 	if p.File == nil || p.File.Rows != 1000 || p.File.MAPE != 3 {
 		t.Errorf("%+v", p.File)
 	}
 	r.serves()
-	for _, spans := range r.workers.sent() {
+	for _, spans := range r.workers.Sent() {
 		if spans[0].Batch >= measuringIDs {
 			t.Errorf("%v is measured though there is a predictor", spans)
 		}
@@ -130,9 +131,9 @@ func put(t *testing.T, files ...*predictor.File) (dir string) {
 
 // Of the stored predictors the newest one is used that fits.
 func TestNewestStoredPredictorThatFits(t *testing.T) {
-	old, newer, other, damaged := fakeFile(2), fakeFile(2), fakeFile(2), fakeFile(2)
+	old, newer, other, damaged := fakeworkers.Predictor(2), fakeworkers.Predictor(2), fakeworkers.Predictor(2), fakeworkers.Predictor(2)
 	other.Device, damaged.Layers = "abacus", nil
-	r := startRig(t, rigOptions{services: 2, device: &calm, dir: put(t, old, newer, other, damaged)})
+	r := startRig(t, rigOptions{services: 2, device: &fakeworkers.Calm, dir: put(t, old, newer, other, damaged)})
 	says(t, r.await("serving").Reason, "at 2024-02-29 13:00:00")
 	says(t, r.log.String(), "abacus", "a stored predictor does not match")
 }
@@ -140,29 +141,29 @@ func TestNewestStoredPredictorThatFits(t *testing.T) {
 // A worker that comes back with another model is not served with a predictor
 // of the one before.
 func TestModelChangeRebinds(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2, device: &calm, dir: put(t, fakeFile(2))})
+	r := startRig(t, rigOptions{services: 2, device: &fakeworkers.Calm, dir: put(t, fakeworkers.Predictor(2))})
 	r.await("serving")
-	r.workers.kill(1)
-	r.workers.revive(1, fakeOperators+1)
+	r.workers.Kill(1)
+	r.workers.Revive(1, fakeworkers.Operators+1)
 	r.sync()
 	says(t, r.await("solo").Reason, "20 of 20")
 	r.serves()
-	r.workers.kill(1)
-	r.workers.revive(1, fakeOperators)
+	r.workers.Kill(1)
+	r.workers.Revive(1, fakeworkers.Operators)
 	r.await("serving")
 	r.stop()
 	d, _ := stored(t, r.config.StateDir)
-	if want := []training.Model{fakeModel(0, fakeOperators), fakeModel(1, fakeOperators+1)}; !slices.Equal(d.Models, want) {
+	if want := []training.Model{fakeworkers.Model(0, fakeworkers.Operators), fakeworkers.Model(1, fakeworkers.Operators+1)}; !slices.Equal(d.Models, want) {
 		t.Errorf("measured %+v, want %+v", d.Models, want)
 	}
 }
 
 // A worker that comes back with the same model changes nothing.
 func TestSameModelKeepsThePredictor(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2, device: &calm, dir: put(t, fakeFile(2))})
+	r := startRig(t, rigOptions{services: 2, device: &fakeworkers.Calm, dir: put(t, fakeworkers.Predictor(2))})
 	r.await("serving")
-	r.workers.kill(1)
-	r.workers.revive(1, fakeOperators)
+	r.workers.Kill(1)
+	r.workers.Revive(1, fakeworkers.Operators)
 	r.sync()
 	if p := r.predictor(); p.Phase != "serving" {
 		t.Errorf("%s: %s", p.Phase, p.Reason)
@@ -177,26 +178,26 @@ func TestSameModelKeepsThePredictor(t *testing.T) {
 func TestModelChangeWhileMeasuring(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2})
 	for {
-		if _, spans := r.workers.awaitRound(); spans[0].Service == 1 && spans[0].End == 2 {
+		if _, spans := r.workers.AwaitRound(); spans[0].Service == 1 && spans[0].End == 2 {
 			break // in the middle of a step of service 1
 		}
-		r.workers.end(models.SpanDone)
+		r.workers.End(models.SpanDone)
 		r.sync()
 	}
-	r.workers.kill(1)
-	r.workers.revive(1, fakeOperators+2)
+	r.workers.Kill(1)
+	r.workers.Revive(1, fakeworkers.Operators+2)
 	r.sync()
-	r.workers.runsOn(&calm)
+	r.workers.RunsOn(&fakeworkers.Calm)
 	says(t, r.await("solo").Reason, "20 of 20")
 	r.stop()
 	// Of the first model there is what it took alone.
-	d, _ := stored(t, r.config.StateDir, fakeModel(1, fakeOperators))
-	if inDataset(t, d, &calm); len(d.Rows) != 1 {
+	d, _ := stored(t, r.config.StateDir, fakeworkers.Model(1, fakeworkers.Operators))
+	if fakeworkers.Rows(t, d, &fakeworkers.Calm); len(d.Rows) != 1 {
 		t.Errorf("%d rows of the first model", len(d.Rows))
 	}
-	d, operators := stored(t, r.config.StateDir, fakeModel(0, fakeOperators), fakeModel(1, fakeOperators+2))
-	inDataset(t, d, &calm)
-	if times := operators["s1"]; len(times) != 2 || len(times[0].Micros) != fakeOperators+2 {
+	d, operators := stored(t, r.config.StateDir, fakeworkers.Model(0, fakeworkers.Operators), fakeworkers.Model(1, fakeworkers.Operators+2))
+	fakeworkers.Rows(t, d, &fakeworkers.Calm)
+	if times := operators["s1"]; len(times) != 2 || len(times[0].Micros) != fakeworkers.Operators+2 {
 		t.Errorf("operator times: %v", times)
 	}
 }
@@ -205,10 +206,10 @@ func TestModelChangeWhileMeasuring(t *testing.T) {
 func TestFittedPredictorIsServedWith(t *testing.T) {
 	var rows int
 	var operators map[string][]training.OperatorTimes
-	o := rigOptions{services: 2, device: &calm, dir: t.TempDir()}
+	o := rigOptions{services: 2, device: &fakeworkers.Calm, dir: t.TempDir()}
 	o.fit = func(_ context.Context, d *training.Dataset, times map[string][]training.OperatorTimes) (*predictor.File, error) {
 		rows, operators = len(d.Rows), times
-		return fakeFile(2), nil
+		return fakeworkers.Predictor(2), nil
 	}
 	r := startRig(t, o)
 	r.await("serving")
@@ -219,13 +220,13 @@ func TestFittedPredictorIsServedWith(t *testing.T) {
 	}
 	r = startRig(t, o)
 	r.await("serving")
-	if n := len(r.workers.sent()); n != 0 {
+	if n := len(r.workers.Sent()); n != 0 {
 		t.Errorf("%d rounds were measured though there is a predictor", n)
 	}
 }
 
 func TestFittingFails(t *testing.T) {
-	wrong := fakeFile(2)
+	wrong := fakeworkers.Predictor(2)
 	wrong.Device = "abacus"
 	for name, c := range map[string]struct {
 		file *predictor.File
@@ -236,7 +237,7 @@ func TestFittingFails(t *testing.T) {
 		"wrong": {wrong, nil, `training failed: `},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := rigOptions{services: 2, device: &calm, dir: t.TempDir()}
+			o := rigOptions{services: 2, device: &fakeworkers.Calm, dir: t.TempDir()}
 			o.fit = func(context.Context, *training.Dataset, map[string][]training.OperatorTimes) (*predictor.File, error) {
 				return c.file, c.err
 			}
@@ -284,10 +285,10 @@ func within(t *testing.T, what string, c <-chan struct{}) {
 // A predictor that is being fitted to models that are gone is given up.
 func TestModelChangeWhileFitting(t *testing.T) {
 	e := newEndlessFit()
-	r := startRig(t, rigOptions{services: 2, device: &calm, fit: e.fit})
+	r := startRig(t, rigOptions{services: 2, device: &fakeworkers.Calm, fit: e.fit})
 	within(t, "fitting", e.began)
-	r.workers.kill(0)
-	r.workers.revive(0, fakeOperators+1)
+	r.workers.Kill(0)
+	r.workers.Revive(0, fakeworkers.Operators+1)
 	within(t, "the end of fitting", e.ended)
 	within(t, "fitting to the next models", e.began)
 	if p := r.predictor(); p.Phase != "training" {
@@ -298,19 +299,19 @@ func TestModelChangeWhileFitting(t *testing.T) {
 // Fitting ends with the daemon, which does not blame it.
 func TestStopWhileFitting(t *testing.T) {
 	e := newEndlessFit()
-	r := startRig(t, rigOptions{services: 2, device: &calm, fit: e.fit})
+	r := startRig(t, rigOptions{services: 2, device: &fakeworkers.Calm, fit: e.fit})
 	within(t, "fitting", e.began)
 	r.serves()
 	r.stop()
 	within(t, "the end of fitting", e.ended)
-	if log := r.log.String(); contains(log, `"level":"warn"`) {
+	if log := r.log.String(); strings.Contains(log, `"level":"warn"`) {
 		t.Errorf("log:\n%s", log)
 	}
 }
 
 // What is stored and cannot be read is told; the daemon serves.
 func TestUnreadableMeasurements(t *testing.T) {
-	r := newRig(t, rigOptions{services: 2, device: &calm})
+	r := newRig(t, rigOptions{services: 2, device: &fakeworkers.Calm})
 	if err := os.Remove(filepath.Join(r.config.StateDir, stateName)); err != nil {
 		t.Fatal(err)
 	}

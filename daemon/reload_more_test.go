@@ -14,21 +14,22 @@ import (
 	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 )
 
 // TestReloadKeepsThePredictor replaces a model while a predictor serves: the
 // others are predicted as before, and the new model is unknown.
 func TestReloadKeepsThePredictor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.predictor.json")
-	if err := fakeFile(3).WriteFile(path); err != nil {
+	if err := fakeworkers.Predictor(3).WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
-	r := &reloadRig{rig: startRig(t, rigOptions{services: 3, device: &calm, change: func(c *config.Config) { c.Predictor.File = path }}),
+	r := &reloadRig{rig: startRig(t, rigOptions{services: 3, device: &fakeworkers.Calm, change: func(c *config.Config) { c.Predictor.File = path }}),
 		result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
 	r.await("serving")
 	r.begin(func(c *config.Config) { c.Services[1].Threads = 7 })
 	id := r.joins()
-	r.workers.reviveAs(id, fakeOperators, "another model")
+	r.workers.ReviveAs(id, fakeworkers.Operators, "another model")
 	if done := r.end(); len(done.Failed) > 0 {
 		t.Fatalf("%+v", done)
 	}
@@ -53,7 +54,7 @@ func TestReloadKeepsThePredictor(t *testing.T) {
 		t.Fatal("s1 takes no requests")
 	}
 	r.begin(func(c *config.Config) { c.Services[1].Threads = 8 })
-	r.workers.reviveAs(r.joins(), fakeOperators, "a third model")
+	r.workers.ReviveAs(r.joins(), fakeworkers.Operators, "a third model")
 	r.end()
 	if p := r.predictor(); !slices.Equal(p.UnknownServices, []string{"s1"}) || strings.Count(p.Reason, "s1") != 1 {
 		t.Errorf("%q: %s", p.UnknownServices, p.Reason)
@@ -142,10 +143,10 @@ func TestReloadReadsTokensAgain(t *testing.T) {
 // A service that cannot be added, as when no memory file can be made for it,
 // leaves nothing behind: the predictor serves on when another goes.
 func TestReloadAfterAServiceThatCannotBeAdded(t *testing.T) {
-	r := startRig(t, rigOptions{services: 3, device: &calm, dir: put(t, fakeFile(3))})
+	r := startRig(t, rigOptions{services: 3, device: &fakeworkers.Calm, dir: put(t, fakeworkers.Predictor(3))})
 	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
 	r.await("serving")
-	r.workers.refuseAdd(errors.New("too many open files"))
+	r.workers.Be(fakeworkers.Full, true)
 	if done := rr.reload(func(c *config.Config) { c.Services = append(c.Services, added("new")) }); done.Failed["new"] == "" {
 		t.Fatalf("%+v", done)
 	}
@@ -160,11 +161,11 @@ func TestReloadAfterAServiceThatCannotBeAdded(t *testing.T) {
 // TestReloadOfACut replaces a service whose model stays, but is cut otherwise:
 // that is another model to the predictor, and no reason to do without it.
 func TestReloadOfACut(t *testing.T) {
-	r := startRig(t, rigOptions{services: 3, device: &calm, dir: put(t, fakeFile(3))})
+	r := startRig(t, rigOptions{services: 3, device: &fakeworkers.Calm, dir: put(t, fakeworkers.Predictor(3))})
 	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
 	r.await("serving")
-	rr.begin(func(c *config.Config) { c.Services[1].Cut = fakeOperators + 1 })
-	r.workers.reviveAs(rr.joins(), fakeOperators+1, fakeHash(1, fakeOperators))
+	rr.begin(func(c *config.Config) { c.Services[1].Cut = fakeworkers.Operators + 1 })
+	r.workers.ReviveAs(rr.joins(), fakeworkers.Operators+1, fakeworkers.Hash(1, fakeworkers.Operators))
 	if done := rr.end(); len(done.Failed) > 0 {
 		t.Fatalf("%+v", done)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
 )
@@ -29,7 +30,7 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := r.joins()
-	r.workers.revive(id, fakeOperators)
+	r.workers.Revive(id, fakeworkers.Operators)
 	r.until("it serves", func() bool { return r.backend.Service([]byte("new")) != nil })
 	for range 32 {
 		run := &reload{Daemon: r.Daemon, ctx: ctx, next: next, progress: func(config.Step) {}, done: config.Reloaded{Failed: map[string]string{}}}
@@ -57,11 +58,11 @@ func TestReloadOutlivesTheLossesOfOthers(t *testing.T) {
 	id := models.ServiceID(r.joins())
 	full := fmt.Errorf("%w: %w", executor.ErrLoad, wire.ErrDeviceMemory) // a neighbour may just go
 	for range 3 {
-		r.workers.tell(executor.Event{Kind: executor.WorkerLost, Service: id, Err: executor.ErrHeld})
+		r.workers.Tell(executor.Event{Kind: executor.WorkerLost, Service: id, Err: executor.ErrHeld})
 	}
-	r.workers.tell(executor.Event{Kind: executor.WorkerLost, Service: id, Err: full})
+	r.workers.Tell(executor.Event{Kind: executor.WorkerLost, Service: id, Err: full})
 	r.sync()
-	r.workers.revive(int(id), fakeOperators)
+	r.workers.Revive(int(id), fakeworkers.Operators)
 	if done := r.end(); len(done.Failed) > 0 {
 		t.Errorf("%+v", done)
 	}
@@ -72,7 +73,7 @@ func TestReloadOutlivesTheLossesOfOthers(t *testing.T) {
 func TestWhatALeakLeaves(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2})
 	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
-	r.workers.await() // a group is measured
+	r.workers.Await() // a group is measured
 	leaks, free := added("leaks"), make(chan struct{})
 	spec, place, err := r.devices[0].worker(0, &leaks)
 	if err != nil {
@@ -83,7 +84,7 @@ func TestWhatALeakLeaves(t *testing.T) {
 	if err != nil || rr.joins() != 2 {
 		t.Fatal(err)
 	}
-	r.workers.revive(2, fakeOperators)
+	r.workers.Revive(2, fakeworkers.Operators)
 	if err := <-j.Ready; err != nil {
 		t.Fatal(err)
 	}

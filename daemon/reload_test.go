@@ -13,6 +13,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -85,16 +86,16 @@ func (r *reloadRig) gone() {
 	r.t.Helper()
 	r.until("all that was taken away is gone", func() bool {
 		_, dropped := r.seen.counts()
-		return r.services+len(r.workers.news())-dropped == len(r.backend.Services())
+		return r.services+len(r.workers.News())-dropped == len(r.backend.Services())
 	})
 }
 
 // joins waits for the next service that joins, and returns its member.
 func (r *reloadRig) joins() (id int) {
 	r.t.Helper()
-	r.until("a service joins", func() bool { return len(r.workers.news()) > r.joined })
+	r.until("a service joins", func() bool { return len(r.workers.News()) > r.joined })
 	r.joined++
-	return r.workers.news()[r.joined-1]
+	return r.workers.News()[r.joined-1]
 }
 
 func (r *reloadRig) names() string {
@@ -114,8 +115,8 @@ func (r *reloadRig) answers(names ...string) {
 			r.t.Fatalf("there is no %s", name)
 		}
 		c := mustSubmit(r.t, r.backend, at)
-		r.workers.await()
-		r.workers.end(models.SpanDone)
+		r.workers.Await()
+		r.workers.End(models.SpanDone)
 		isServed(r.t, r.backend, c)
 	}
 }
@@ -134,7 +135,7 @@ func TestReloadAdds(t *testing.T) {
 		t.Errorf("while it loads there are %s", got)
 	}
 	r.answers("s0")
-	r.workers.revive(id, fakeOperators)
+	r.workers.Revive(id, fakeworkers.Operators)
 	if done := r.end(); len(done.Failed) > 0 || !slices.Equal(done.Added, []string{"new"}) {
 		t.Errorf("%+v", done)
 	}
@@ -157,8 +158,8 @@ func TestReloadReplaces(t *testing.T) {
 		t.Error("the old one does not serve")
 	}
 	inFlight := mustSubmit(t, r.backend, 0)
-	r.workers.await()
-	r.workers.revive(id, fakeOperators)
+	r.workers.Await()
+	r.workers.Revive(id, fakeworkers.Operators)
 	if done := r.end(); !slices.Equal(done.Replaced, []string{"s0"}) || len(done.Failed) > 0 {
 		t.Errorf("%+v", done)
 	}
@@ -169,7 +170,7 @@ func TestReloadReplaces(t *testing.T) {
 	if old.Hold() {
 		t.Error("the old one still takes requests")
 	}
-	r.workers.end(models.SpanDone)
+	r.workers.End(models.SpanDone)
 	if err := answerOf(t, r.backend, inFlight); err != nil {
 		t.Errorf("a query that was in flight: %v", err)
 	}
@@ -185,7 +186,7 @@ func TestReloadReplaces(t *testing.T) {
 func TestReloadReplacesOneOfMany(t *testing.T) {
 	r := newReloadRig(t, config.MaxServices)
 	r.begin(func(c *config.Config) { c.Services[7].Threads = 7 })
-	r.workers.revive(r.joins(), fakeOperators)
+	r.workers.Revive(r.joins(), fakeworkers.Operators)
 	if done := r.end(); !slices.Equal(done.Replaced, []string{"s7"}) || len(done.Failed) > 0 {
 		t.Errorf("%+v", done)
 	}
@@ -194,13 +195,13 @@ func TestReloadReplacesOneOfMany(t *testing.T) {
 
 func TestReloadFails(t *testing.T) {
 	for name, fail := range map[string]func(*reloadRig, int){
-		"given up": func(r *reloadRig, id int) { r.workers.fail(id) },
+		"given up": func(r *reloadRig, id int) { r.workers.Fail(id) },
 		"model": func(r *reloadRig, id int) {
-			r.workers.tell(executor.Event{Kind: executor.WorkerLost, Service: models.ServiceID(id), Err: executor.ErrLoad})
+			r.workers.Tell(executor.Event{Kind: executor.WorkerLost, Service: models.ServiceID(id), Err: executor.ErrLoad})
 		},
 		"lost again and again": func(r *reloadRig, id int) {
 			for range 3 {
-				r.workers.tell(executor.Event{Kind: executor.WorkerLost, Service: models.ServiceID(id), Err: executor.ErrExited})
+				r.workers.Tell(executor.Event{Kind: executor.WorkerLost, Service: models.ServiceID(id), Err: executor.ErrExited})
 			}
 		},
 	} {
@@ -211,7 +212,7 @@ func TestReloadFails(t *testing.T) {
 				c.Services = append(c.Services, added("new"))
 			})
 			first := r.joins()
-			r.workers.revive(first, fakeOperators)
+			r.workers.Revive(first, fakeworkers.Operators)
 			r.until("it serves", func() bool { return r.backend.Service([]byte("new")) != nil })
 			fail(r, r.joins())
 			done := r.end()
@@ -230,10 +231,10 @@ func TestReloadFails(t *testing.T) {
 // Where nothing answered before, nothing does after a reload that fails, and that is said.
 func TestReloadOfWhatWasGivenUpFails(t *testing.T) {
 	r := newReloadRig(t, 2)
-	r.workers.fail(0)
+	r.workers.Fail(0)
 	r.until("it is given up", func() bool { return r.backend.Service([]byte("s0")).GivenUp.Load() })
 	r.begin(func(c *config.Config) { c.Services[0].Threads = 7 })
-	r.workers.fail(r.joins())
+	r.workers.Fail(r.joins())
 	if done := r.end(); done.Failed["s0"] == "" || !slices.Equal(done.Down, []string{"s0"}) {
 		t.Errorf("%+v", done)
 	}
@@ -243,16 +244,16 @@ func TestReloadOfWhatWasGivenUpFails(t *testing.T) {
 // says so.
 func TestReloadTriesAgainWhatWasGivenUp(t *testing.T) {
 	r := newReloadRig(t, 2)
-	r.workers.fail(0)
+	r.workers.Fail(0)
 	r.until("it is given up", func() bool { return r.backend.Service([]byte("s0")).GivenUp.Load() })
 	unchanged := func(*config.Config) {}
 	r.begin(unchanged)
-	r.workers.fail(r.joins())
+	r.workers.Fail(r.joins())
 	if done := r.end(); done.None() || !slices.Equal(done.Retried, []string{"s0"}) || done.Failed["s0"] == "" || !slices.Equal(done.Down, []string{"s0"}) {
 		t.Errorf("%+v", done)
 	}
 	r.begin(unchanged)
-	r.workers.revive(r.joins(), fakeOperators)
+	r.workers.Revive(r.joins(), fakeworkers.Operators)
 	if done := r.end(); !slices.Equal(done.Retried, []string{"s0"}) || len(done.Failed) > 0 {
 		t.Errorf("%+v", done)
 	}
@@ -265,7 +266,7 @@ func TestReloadTriesAgainWhatWasGivenUp(t *testing.T) {
 func TestReloadRemoves(t *testing.T) {
 	r := newReloadRig(t, 3)
 	c := mustSubmit(t, r.backend, 1)
-	r.workers.await()
+	r.workers.Await()
 	r.begin(func(c *config.Config) { c.Services = slices.Delete(c.Services, 1, 2) })
 	r.until("it is retired", func() bool { return r.backend.Service([]byte("s1")) == nil })
 	if got := r.names(); got != "s0 s2" {
@@ -276,14 +277,14 @@ func TestReloadRemoves(t *testing.T) {
 		t.Error("the reload did not wait for a query that was accepted")
 	default:
 	}
-	r.workers.end(models.SpanDone)
+	r.workers.End(models.SpanDone)
 	isServed(t, r.backend, c)
 	r.end()
 	r.begin(func(c *config.Config) { c.Services = append(c.Services, added("new")) })
 	if id := r.joins(); id != 1 {
 		t.Errorf("member %d is taken, 1 is free", id)
 	}
-	r.workers.revive(1, fakeOperators)
+	r.workers.Revive(1, fakeworkers.Operators)
 	r.end()
 	r.answers("new")
 }
@@ -301,7 +302,7 @@ func TestReloadOfALeak(t *testing.T) {
 	r.reload(func(c *config.Config) { c.Services = c.Services[:1] })
 	r.begin(func(c *config.Config) { c.Services = append(c.Services, added("new")) })
 	id := r.joins()
-	r.workers.revive(id, fakeOperators)
+	r.workers.Revive(id, fakeworkers.Operators)
 	r.end()
 	if id != 1 || r.workers.Arena(1) == arena || !strings.Contains(r.log.String(), "1 inputs of service s1") {
 		t.Errorf("member %d\n%s", id, r.log)
@@ -331,14 +332,14 @@ func TestReloadChanges(t *testing.T) {
 		t.Errorf("drain timeout of %v", c.DrainTimeout)
 	}
 	running := mustSubmit(t, r.backend, 1)
-	r.workers.await()
+	r.workers.Await()
 	waiting := mustSubmit(t, r.backend, 1)
 	r.sync()
 	refused := mustSubmit(t, r.backend, 1)
 	wantError(t, answerOf(t, r.backend, refused), 503, query.ReasonQueueFull)
 	for _, c := range []*query.Call{running, waiting} {
-		r.workers.await()
-		r.workers.end(models.SpanDone)
+		r.workers.Await()
+		r.workers.End(models.SpanDone)
 		isServed(t, r.backend, c)
 	}
 }
@@ -350,7 +351,7 @@ func TestReloadOneAtATime(t *testing.T) {
 	if _, err := r.Reload(context.Background(), r.Daemon.Config(), nil); !errors.Is(err, ErrReloading) {
 		t.Error(err)
 	}
-	r.workers.revive(id, fakeOperators)
+	r.workers.Revive(id, fakeworkers.Operators)
 	r.end()
 	if done := r.reload(func(*config.Config) {}); !done.None() {
 		t.Errorf("nothing changed: %+v", done)
@@ -396,7 +397,7 @@ func TestReloadOfADaemonThatStops(t *testing.T) {
 // query that was accepted is answered, by the service that it was sent to.
 func TestReloadUnderLoad(t *testing.T) {
 	r := newReloadRig(t, 3)
-	r.workers.runsOn(&calm)
+	r.workers.RunsOn(&fakeworkers.Calm)
 	ctx, stop := context.WithCancel(context.Background())
 	var clients sync.WaitGroup
 	for range 4 {
@@ -445,8 +446,8 @@ func (r *reloadRig) serve() *config.Reloaded {
 			return done.Reloaded
 		case <-time.After(time.Millisecond):
 		}
-		if len(r.workers.news()) > r.joined {
-			r.workers.revive(r.joins(), fakeOperators)
+		if len(r.workers.News()) > r.joined {
+			r.workers.Revive(r.joins(), fakeworkers.Operators)
 		}
 	}
 }

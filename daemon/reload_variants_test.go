@@ -8,6 +8,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -29,7 +30,7 @@ func TestReloadGivesAndTakesVariants(t *testing.T) {
 		if r.answers("s0"); r.backend.Service([]byte("s0")) != old {
 			t.Fatal("s0 does not serve while its variants load")
 		}
-		r.workers.revive(id, fakeOperators)
+		r.workers.Revive(id, fakeworkers.Operators)
 	}
 	done := r.end()
 	if !slices.Equal(done.Added, []string{"s0/a", "s0/b"}) || !slices.Equal(done.Removed, []string{"s0"}) || len(done.Failed) > 0 {
@@ -49,7 +50,7 @@ func TestReloadGivesAndTakesVariants(t *testing.T) {
 	if r.answers("s0"); len(r.backend.Service([]byte("s0")).Variants) != 2 {
 		t.Fatal("the variants do not serve while what replaces them loads")
 	}
-	r.workers.revive(id, fakeOperators)
+	r.workers.Revive(id, fakeworkers.Operators)
 	done = r.end()
 	if !slices.Equal(done.Removed, []string{"s0/a", "s0/b"}) || !slices.Equal(done.Added, []string{"s0"}) || len(done.Failed) > 0 {
 		t.Errorf("%+v", done)
@@ -69,8 +70,8 @@ func TestReloadGivesVariantsThatFail(t *testing.T) {
 	r := newReloadRig(t, 2)
 	old := r.backend.Service([]byte("s0"))
 	r.begin(func(c *config.Config) { split(c, 0) })
-	r.workers.revive(r.joins(), fakeOperators)
-	r.workers.fail(r.joins())
+	r.workers.Revive(r.joins(), fakeworkers.Operators)
+	r.workers.Fail(r.joins())
 	done := r.end()
 	for name, says := range map[string]string{"s0": "s0/b could not be loaded", "s0/a": "s0/b could not be loaded", "s0/b": "s0/b could not be loaded"} {
 		if !strings.Contains(done.Failed[name], says) {
@@ -89,8 +90,8 @@ func TestReloadGivesVariantsThatFail(t *testing.T) {
 		c.Services = slices.Clone(r.before.Services)
 		split(c, 0)
 	})
-	r.workers.revive(r.joins(), fakeOperators)
-	r.workers.revive(r.joins(), fakeOperators)
+	r.workers.Revive(r.joins(), fakeworkers.Operators)
+	r.workers.Revive(r.joins(), fakeworkers.Operators)
 	if done := r.end(); len(done.Failed) > 0 {
 		t.Errorf("%+v", done)
 	}
@@ -127,21 +128,21 @@ func TestReloadAnswersWhatWasHeldBefore(t *testing.T) {
 		case <-c.Answered():
 			t.Fatalf("refused: %v", c.Reply.Err)
 		default:
-			r.workers.await()
-			r.workers.end(models.SpanDone)
+			r.workers.Await()
+			r.workers.End(models.SpanDone)
 		}
 		isServed(t, r.backend, c)
 	}
 	plain := held(-1)
 	r.begin(func(c *config.Config) { split(c, 0) })
-	r.workers.revive(r.joins(), fakeOperators)
-	r.workers.revive(r.joins(), fakeOperators)
+	r.workers.Revive(r.joins(), fakeworkers.Operators)
+	r.workers.Revive(r.joins(), fakeworkers.Operators)
 	r.end()
 	answered(plain)
 
 	unnamed, named := held(-1), held(1)
 	r.begin(func(c *config.Config) { c.Services = slices.Clone(r.before.Services) })
-	r.workers.revive(r.joins(), fakeOperators)
+	r.workers.Revive(r.joins(), fakeworkers.Operators)
 	r.end()
 	if unnamed.Service.GivenUp.Load() || !unnamed.Service.Ready() {
 		t.Error("variants that still answer are told to be given up, or not to be ready")

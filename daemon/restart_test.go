@@ -6,9 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
-	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -30,7 +31,7 @@ func (g *givingUp) Restart(id models.ServiceID) error {
 
 func TestRestart(t *testing.T) {
 	g := &givingUp{phases: []executor.Phase{executor.Ready, executor.GivenUp, executor.Ready}}
-	b := newBackend(t, fakeConfig(3, nil), g, nil)
+	b := newBackend(t, fakeworkers.Config(3, nil), g, nil)
 	d := b.daemon
 	b.Services()[2].GivenUp.Store(true)
 	for _, test := range []struct {
@@ -56,12 +57,11 @@ func TestRestart(t *testing.T) {
 // and each variant by its own.
 func TestRestartVariants(t *testing.T) {
 	g := &givingUp{phases: []executor.Phase{executor.Ready, executor.GivenUp, executor.Ready}}
-	b := newBackend(t, fakeConfig(3, nil), g, nil)
-	front := query.NewService(0, "f")
-	for i, s := range b.Services() {
-		front.Variants = append(front.Variants, query.Variant{Name: string(rune('a' + i)), Accuracy: float64(i + 1), Service: s})
-	}
-	b.Publish([]*query.Service{front})
+	b := newBackend(t, fakeworkers.Config(3, func(c *config.Config) {
+		for i, name := range []string{"a", "b", "c"} {
+			c.Services[i].Name, c.Services[i].Variants = "f/"+name, []config.Variant{{Name: name, Accuracy: float64(i + 1)}}
+		}
+	}), g, nil)
 	for _, test := range []struct {
 		service string
 		want    error

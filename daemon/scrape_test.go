@@ -11,6 +11,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -123,11 +124,11 @@ func valueOf(t *testing.T, text, name string) (v float64) {
 func TestMetricsOfFailures(t *testing.T) {
 	b, f := startLoop(t, 1, func(c *config.Config) { c.Services[0].QueueLimit = 1 })
 	c := mustSubmit(t, b, 0)
-	f.await()
-	f.end(models.SpanFailed)
+	f.Await()
+	f.End(models.SpanFailed)
 	wantError(t, answerOf(t, b, c), 500, query.ReasonModelFailed)
 	running := mustSubmit(t, b, 0)
-	f.await()
+	f.Await()
 	waiting, refused := mustSubmit(t, b, 0), mustSubmit(t, b, 0)
 	wantError(t, answerOf(t, b, refused), 503, query.ReasonQueueFull)
 	text := scrape(t, daemonOf(b))
@@ -142,8 +143,8 @@ func TestMetricsOfFailures(t *testing.T) {
 		t.Errorf("the query waits for %v s", age)
 	}
 	for _, c := range []*query.Call{running, waiting} {
-		f.await()
-		f.end(models.SpanDone)
+		f.Await()
+		f.End(models.SpanDone)
 		isServed(t, b, c)
 	}
 }
@@ -183,8 +184,8 @@ func TestScrapeOfAStalledLoop(t *testing.T) {
 	d := daemonOf(b)
 	finished := func() uint64 { return d.scrape().Services[0].Finished }
 	c := mustSubmit(t, b, 0)
-	f.await()
-	f.end(models.SpanDone)
+	f.Await()
+	f.End(models.SpanDone)
 	isServed(t, b, c)
 	if n := finished(); n != 1 {
 		t.Fatalf("%d queries finished", n)
@@ -246,11 +247,11 @@ func TestMetricsOff(t *testing.T) {
 func TestMeteringOfFailedRounds(t *testing.T) {
 	b, f := startLoop(t, 1, nil)
 	c := mustSubmit(t, b, 0)
-	f.await()
-	f.end(models.SpanFailed)
+	f.Await()
+	f.End(models.SpanFailed)
 	wantError(t, answerOf(t, b, c), 500, query.ReasonModelFailed)
 	tells(t, scrape(t, daemonOf(b)), `overlapd_round_seconds_count 1`, `overlapd_solo_prediction_ratio_count 0`, `overlapd_query_latency_seconds_count{service="s0"} 0`)
-	f.refuse(true)
+	f.Be(fakeworkers.Refusing, true)
 	c = mustSubmit(t, b, 0)
 	if err := answerOf(t, b, c); err == nil {
 		t.Error("a round that cannot be sent has outputs")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 )
 
 func testNotifier(watchdog time.Duration) *notifier {
@@ -148,7 +149,7 @@ func TestReport(t *testing.T) {
 func TestStandingKnowsWhoIsGivenUp(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2})
 	name := r.backend.Services()[1].Name
-	r.workers.tell(executor.Event{Kind: executor.WorkerFailed, Service: 1, Err: executor.ErrExited})
+	r.workers.Tell(executor.Event{Kind: executor.WorkerFailed, Service: 1, Err: executor.ErrExited})
 	r.sync()
 	s := r.standing()
 	if s.ready != 1 || s.loading() != 0 || !slices.Equal(s.givenUp, []string{name}) {
@@ -194,7 +195,7 @@ func TestReloadingThatNobodyHears(t *testing.T) {
 // A daemon that ends as soon as it is told to stop tells that it stops.
 func TestStoppingIsToldInAnyCase(t *testing.T) {
 	for range 30 {
-		b := newBackend(t, fakeConfig(1, nil), nil, nil)
+		b := newBackend(t, fakeworkers.Config(1, nil), nil, nil)
 		d := b.daemon
 		stopping, stop := context.WithCancel(t.Context())
 		ended, end := context.WithCancel(t.Context())

@@ -13,6 +13,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
 	"github.com/overlapd/overlapd/internal/fakes/collector"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 )
 
 // A daemon has a tracer if the configuration or the environment names a
@@ -44,7 +45,7 @@ func TestNewTracer(t *testing.T) {
 	tracer.Finish(tracer.Begin(tracing.Parent{}))
 	d.closeTracer()
 	says(t, log.String(), "tracing queries", "traces cannot be sent and are lost; queries are not affected", "403")
-	d.backend = newBackend(t, fakeConfig(1, nil), nil, nil).Backend
+	d.backend = newBackend(t, fakeworkers.Config(1, nil), nil, nil).Backend
 	if n := d.scrape().Traces; n.Queries != 1 || n.Failed != 1 {
 		t.Errorf("a scrape tells %+v", n)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/internal/fakes/collector"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -27,7 +28,7 @@ const traceOfTest = "0af7651916cd43dd8448eb211c80319c"
 type tracedServer struct {
 	*backend
 	t         *testing.T
-	workers   *fakeWorkers
+	workers   *fakeworkers.Workers
 	collector *collector.Collector
 	url       string
 	tracer    *otlp.Tracer
@@ -124,8 +125,8 @@ func tree(t *testing.T, all []collector.Span) (root collector.Span, below map[st
 func TestTraceHTTP(t *testing.T) {
 	s := serveTraced(t, 1, 0, nil)
 	status := s.ask("s0", tracedBody, "traceparent", parentOf("01"), "tracestate", "a=1", "tracestate", "b=2")
-	s.workers.await()
-	s.workers.end(models.SpanDone)
+	s.workers.Await()
+	s.workers.End(models.SpanDone)
 	if got := <-status; got != 200 {
 		t.Fatalf("status %d", got)
 	}
@@ -147,7 +148,7 @@ func TestTraceHTTP(t *testing.T) {
 		t.Fatalf("below it: %+v", below)
 	}
 	run := below["run"][0]
-	if group, _ := run.Attributes["overlapd.group"].([]string); len(group) != 1 || group[0] != "s0[0,4)" || run.Attributes["overlapd.span.status"] != "done" || run.Attributes["overlapd.span.of"] != int64(fakeOperators) {
+	if group, _ := run.Attributes["overlapd.group"].([]string); len(group) != 1 || group[0] != "s0[0,4)" || run.Attributes["overlapd.span.status"] != "done" || run.Attributes["overlapd.span.of"] != int64(fakeworkers.Operators) {
 		t.Errorf("run: %+v", run)
 	}
 	if !below["queue"][0].End.Equal(run.Start) || below["encode"][0].Start.Before(run.Start) {
@@ -164,8 +165,8 @@ func TestTraceGRPC(t *testing.T) {
 		_, err := s.client.ModelInfer(ctx, remoteQuery("s0"))
 		ended <- err
 	}()
-	s.workers.await()
-	s.workers.end(models.SpanDone)
+	s.workers.Await()
+	s.workers.End(models.SpanDone)
 	<-ended // its output is no tensor of that type; that it was answered is what counts
 	s.close()
 	root, below := tree(t, s.collector.Spans())
@@ -181,11 +182,11 @@ func TestTraceGRPC(t *testing.T) {
 func TestTraceOfRetry(t *testing.T) {
 	s := serveTraced(t, 1, 1, nil)
 	status := s.ask("s0", tracedBody)
-	s.workers.await()
-	s.workers.kill(0)
-	s.workers.revive(0, fakeOperators)
-	s.workers.await()
-	s.workers.end(models.SpanDone)
+	s.workers.Await()
+	s.workers.Kill(0)
+	s.workers.Revive(0, fakeworkers.Operators)
+	s.workers.Await()
+	s.workers.End(models.SpanDone)
 	if got := <-status; got != 200 {
 		t.Fatalf("status %d", got)
 	}
@@ -205,11 +206,11 @@ func TestTraceOfCancelled(t *testing.T) {
 		_, err := s.client.ModelInfer(ctx, remoteQuery("s0"))
 		ended <- err
 	}()
-	s.workers.await()
+	s.workers.Await()
 	cancel()
 	<-ended
 	all := s.collector.Await(t, 3)
-	s.workers.end(models.SpanStopped)
+	s.workers.End(models.SpanStopped)
 	s.backend.Ask(func() {})
 	root, below := tree(t, all)
 	if root.Attributes["rpc.response.status_code"] != "CANCELLED" || root.Failed || root.Attributes["overlapd.result"] != "cancelled" || len(below["run"]) != 1 {

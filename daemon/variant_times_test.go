@@ -5,9 +5,10 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 )
 
-// A variant that was warmed up while the host was busy is measured again when it is calm: it
+// A variant that was warmed up while the host was busy is measured again when it is fakeworkers.Calm: it
 // would never be selected for a time that is not its own, and so never be corrected.
 func TestVariantWarmedUpOnABusyHost(t *testing.T) {
 	r := newRig(t, rigOptions{services: 2, change: func(c *config.Config) {
@@ -18,14 +19,14 @@ func TestVariantWarmedUpOnABusyHost(t *testing.T) {
 		c.Services = []config.Service{s}
 	}})
 	r.turn()
-	quiet, busy := &fakeDevice{operator: 10 * time.Millisecond}, &fakeDevice{operator: time.Second}
-	r.workers.runsOn(quiet)
-	r.workers.revive(0, fakeOperators)
-	r.workers.hold()
-	r.workers.runsOn(busy)
-	r.workers.revive(1, fakeOperators)
-	r.workers.runsOn(quiet)
-	r.workers.letGo()
+	quiet, busy := &fakeworkers.Device{Operator: 10 * time.Millisecond}, &fakeworkers.Device{Operator: time.Second}
+	r.workers.RunsOn(quiet)
+	r.workers.Revive(0, fakeworkers.Operators)
+	r.workers.Hold()
+	r.workers.RunsOn(busy)
+	r.workers.Revive(1, fakeworkers.Operators)
+	r.workers.RunsOn(quiet)
+	r.workers.LetGo()
 	for begin := time.Now(); ; time.Sleep(time.Second) {
 		c := mustSubmit(t, r.backend, 0)
 		if err := answerOf(t, r.backend, c); err == nil && c.Reply.Variant == "good" {

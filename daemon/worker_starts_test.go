@@ -5,6 +5,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -22,7 +23,7 @@ func TestRestartsDoNotGoBackward(t *testing.T) {
 		return s.Services[0].Restarts
 	}
 	start := func(id int) {
-		r.workers.tell(executor.Event{Kind: executor.WorkerStarting, Service: models.ServiceID(id)})
+		r.workers.Tell(executor.Event{Kind: executor.WorkerStarting, Service: models.ServiceID(id)})
 	}
 	start(0)
 	r.sync()
@@ -38,7 +39,7 @@ func TestRestartsDoNotGoBackward(t *testing.T) {
 	r.begin(func(c *config.Config) { c.Services[0].Threads = 7 })
 	id := r.joins()
 	start(id)
-	r.workers.revive(id, fakeOperators)
+	r.workers.Revive(id, fakeworkers.Operators)
 	r.end()
 	if n := restarts(); n != 2 {
 		t.Errorf("%d restarts after it was replaced, want 2", n)

@@ -115,10 +115,10 @@ func TestBlame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cs := &calls{core: &core{mailbox: mailbox{epoch: time.Now()}, door: s, scheduler: s}, pending: map[models.QueryID]*pending{}}
+	cs := &calls{env: &env{mail: newMailbox(), door: s, scheduler: s}, pending: map[models.QueryID]*pending{}}
 	step := func(e overlap.Event) {
 		t.Helper()
-		if err := cs.step(e); err != nil {
+		if err := cs.env.step(e); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -128,7 +128,7 @@ func TestBlame(t *testing.T) {
 			cs.pending[id] = &pending{}
 			step(overlap.Event{Kind: overlap.Arrive, Query: models.Query{ID: id, Service: service, Size: 1, Deadline: time.Hour}})
 		}
-		r := s.Ready(cs.Now())
+		r := s.Ready(cs.env.now())
 		if r.Round == nil || len(r.Round.Queries[0]) != len(ids) {
 			t.Fatalf("%v are not one batch: %+v", ids, r.Round)
 		}
@@ -150,13 +150,12 @@ func TestBlame(t *testing.T) {
 		99:               nil,
 	}
 	step(overlap.Event{Kind: overlap.Cancel, Query: models.Query{ID: 5}})
-	s.Ready(cs.Now())
+	s.Ready(cs.env.now())
 	blamed[run(3, 6).Spans[0].Batch] = []models.QueryID{6}
 	blamed[run(4, 7, 8).Spans[0].Batch] = nil
-	l := &loop{core: cs.core, calls: cs}
 	for batch, want := range blamed {
-		span := executor.SpanOutcome{SpanOutcome: models.SpanOutcome{Span: models.Span{Batch: batch}}}
-		cs.blame(l.members(&span), executor.ErrExited)
+		span := models.Span{Batch: batch}
+		cs.blame(cs.queriesOf(&span), executor.ErrExited)
 		var got []models.QueryID
 		for id, p := range cs.pending {
 			if p.failure != nil {

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
@@ -17,13 +15,9 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments/wire"
 )
-
-// maxRetries is how often a query is run again whose worker was lost.
-const maxRetries = 2
 
 var (
 	// ErrEnded is returned when a loop that has ended is asked for something.
@@ -34,10 +28,10 @@ var (
 	ErrNotGivenUp = errors.New("only a service that failed permanently can be restarted")
 )
 
-// Backend is what others know of a loop: those who ask for its services, and those
-// who start, reload and stop it.
+// Backend is a loop as others see it: endpoints, which ask for its services, and the daemon,
+// which starts, reloads and stops it.
 type Backend struct {
-	*core
+	env     *env
 	loop    *loop
 	running bool // the loop was started
 	shut    sync.Once
@@ -45,128 +39,122 @@ type Backend struct {
 
 // New makes a loop, which decides nothing before [Backend.Begin].
 func New(c config.Config, o Options) (_ *Backend, err error) {
-	shared := &core{Registry: new(query.Registry), Options: o, config: c}
-	shared.breadth.most = o.Processors
-	shared.epoch, shared.inbox = time.Now(), make(chan message, inboxLimit)
-	shared.ending, shared.done = make(chan struct{}), make(chan struct{})
-	b := &Backend{core: shared}
-	members, list := make([]*member, len(c.Services)), make([]models.Service, len(c.Services))
-	operators, inputs, moving := make([]int, len(c.Services)), make([]*wire.InputArena, len(c.Services)), make([]*wire.InputArena, len(c.Services))
-	fleet := &fleet{core: shared, members: members, specs: list, order: c.Names(), families: map[string]*family{}, loading: loading{}}
+	e := &env{options: o, log: o.Log, config: c, mail: newMailbox()}
+	e.breadth.most = o.Processors
+	all := &services{env: e, order: c.Names(), families: map[string]*family{}}
 	defer func() {
-		for i := 0; err != nil && i < len(members) && members[i] != nil; i++ {
-			err = errors.Join(err, fleet.closeInputs(members[i]))
+		for i := 0; err != nil && i < len(all.list); i++ {
+			err = errors.Join(err, all.closeInputs(all.list[i]))
 		}
 	}()
+	var operators []int
+	var inputs, moving []*wire.InputArena
 	for i := range c.Services {
-		m := newMember(&c.Services[i], o.Places[i], len(o.Devices))
-		if err = fleet.furnish(m, models.ServiceID(i)); err != nil {
+		id, s := models.ServiceID(i), newService(&c.Services[i], o.Places[i], len(o.Devices))
+		if err = all.furnish(s, id); err != nil {
 			return nil, err
 		}
-		members[i], inputs[i], moving[i] = m, m.inputs, m.moves
-		list[i] = scheduled(m.service.ID, &c.Services[i])
-		operators[i] = list[i].Operators
+		spec := scheduled(id, &c.Services[i])
+		all.list, all.specs = append(all.list, s), append(all.specs, spec)
+		operators, inputs, moving = append(operators, spec.Operators), append(inputs, s.inputs), append(moving, s.moves)
 	}
-	if shared.pool, err = newPool(o.Devices, operators); err != nil {
+	if err = e.place(o.Devices, operators); err != nil {
 		return nil, err
 	}
-	if err = shared.schedule(list, fleet); err != nil {
+	if err = e.schedule(all.specs, all); err != nil {
 		return nil, err
 	}
-	b.timeline = timeline.New(b.epoch, list, shared.names()...)
-	shared.Listeners = append([]observe.Listener{b.timeline, observe.NewTraces(b.epoch, shared.texts(), shared.names())}, o.Listeners...)
-	fleet.publish()
-	crew := &crew{fleet: fleet}
-	overruns := &overruns{core: shared, held: map[models.BatchID][]heldQuery{}, learned: map[uint64]*predictor.Overrun{}}
-	calls := &calls{core: shared, fleet: fleet, overruns: overruns, pending: make(map[models.QueryID]*pending)}
-	calls.moves = &moves{core: shared, fleet: crew, calls: calls, open: map[uint64]overlap.Move{}}
-	fleet.answerOver = calls.answer
-	var learners []*learner
-	for _, k := range shared.kinds {
-		of := o.Learning
-		of.Emulated, of.Alone = k.devices[0].Emulated, k.devices[0].Alone
-		k.learning = learning.New(of, k.predictor, k.solo)
-		l := &learner{core: shared, kind: k, fleet: crew, learning: k.learning, measurement: measurement{fleet: crew}}
-		l.again = again{fleet: fleet, kind: k, seen: map[models.ServiceID]string{}}
-		k.bind, k.stop, k.reads, learners = l.bind, l.stop, l.measurement.reads, append(learners, l)
-	}
-	b.loop = &loop{core: shared, fleet: crew, learners: learners, calls: calls, overruns: overruns, timer: time.NewTimer(time.Hour)}
-	shared.outcomes = make(chan executor.Outcome, len(o.Devices)*executor.MaxOutcomes)
-	for _, d := range shared.devices {
-		if d.exec, err = d.Workers(inputs, moving, shared.outcomes, func(e executor.Event) { b.Event(d.index, e) }); err != nil {
+	e.timeline = timeline.New(e.mail.epoch, all.specs, e.names...)
+	e.options.Listeners = append([]observe.Listener{e.timeline, observe.NewTraces(e.mail.epoch, e.texts, e.names)}, o.Listeners...)
+	all.publish()
+	b := &Backend{env: e, loop: newLoop(e, all)}
+	for _, d := range e.devices {
+		if d.exec, err = d.Workers(inputs, moving, b.loop.outcomes, func(e executor.Event) { b.Event(d.index, e) }); err != nil {
 			return nil, errors.Join(err, b.closeWorkers())
 		}
 	}
 	return b, nil
 }
 
-// schedule makes the scheduler of services, which are all down, and records it if decisions are
-// logged.
-func (c *core) schedule(list []models.Service, by overlap.Selector) error {
-	rules := overlap.Config{Services: list, Policy: c.config.Policy, Ways: c.config.Ways, MaxRetries: maxRetries, RoundTime: overlap.DefaultRoundTime, Selector: by}
-	for _, d := range c.devices {
-		if d.Emulated { // the emulation charges nothing for a round
-			rules.RoundTime = 0
-		}
-		rules.Devices = append(rules.Devices, d.kind.predictor)
-		rules.Alone = append(rules.Alone, d.Alone)
-	}
-	if !slices.Contains(rules.Alone, true) {
-		rules.Alone = nil
-	}
-	if c.Journal != nil {
-		c.Header.Epoch = c.epoch
-		tee, err := journal.New(rules, c.Journal, c.Header)
-		if err != nil {
-			return err
-		}
-		c.door, c.scheduler = tee, tee.Scheduler
-	} else {
-		s, err := overlap.New(rules)
-		if err != nil {
-			return err
-		}
-		c.door, c.scheduler = s, s
-	}
-	for i := range list {
-		for _, d := range c.devices {
-			_ = c.step(overlap.Event{Kind: overlap.Down, Service: models.ServiceID(i), Device: d.index})
-		}
+// Services implements [query.Host].
+func (b *Backend) Services() []*query.Service { return b.env.registry.Services() }
+
+// Service implements [query.Host].
+func (b *Backend) Service(name []byte) *query.Service { return b.env.registry.Service(name) }
+
+// Running returns the service, or the variant SERVICE/VARIANT, of a name, or nil.
+func (b *Backend) Running(name string) *query.Service { return b.env.registry.Running(name) }
+
+// NotReady implements [query.Host].
+func (b *Backend) NotReady() *query.Error {
+	switch {
+	case b.Draining():
+		return query.ErrDraining
+	case b.Leaving():
+		return query.ErrDrained
+	case !query.AnyReady(b.Services(), b.env.config.Ready == config.ReadyAll):
+		return query.ErrUnavailable
 	}
 	return nil
 }
 
+// Live implements [query.Host]: it reports whether the loop still turns.
+func (b *Backend) Live() bool { return b.Now()-b.Beat() < Stalled }
+
+// Now returns the time since the loop was made, by the monotonic clock.
+func (b *Backend) Now() time.Duration { return b.env.now() }
+
+// Beat returns when the loop last had nothing more to do.
+func (b *Backend) Beat() time.Duration { return time.Duration(b.env.mail.beat.Load()) }
+
+// Draining reports whether further queries are refused.
+func (b *Backend) Draining() bool { return b.env.mail.draining.Load() }
+
+// Leave has the daemon say that it is not ready, or not any more, and go on as before: who
+// balances learns of it late.
+func (b *Backend) Leave(leaves bool) { b.env.mail.leaving.Store(leaves) }
+
+// Leaving reports whether the daemon says that it is not ready because it is to be stopped.
+func (b *Backend) Leaving() bool { return b.env.mail.leaving.Load() }
+
+// Ask runs f in the loop and waits for it. It reports false if the loop has ended.
+func (b *Backend) Ask(f func()) bool { return b.env.mail.ask(f) }
+
+// Broaden has this process use all processors that it may until release is called: for
+// work that computes for more than a moment, or waits for a disk.
+func (b *Backend) Broaden() (release func()) { return b.env.breadth.hold() }
+
 // Begin lets the loop decide. The workers are started by whoever made them.
 func (b *Backend) Begin() {
 	b.running = true
-	b.breadth.set(1)
-	b.Goroutines.Go(b.loop.run)
+	b.env.breadth.set(1)
+	b.env.options.Goroutines.Go(b.loop.run)
 }
 
 // Event passes what happens to the workers of a device on to the loop.
 func (b *Backend) Event(device int, e executor.Event) {
-	b.tell(message{ask: func() { b.loop.fleet.happened(b.devices[device], &e) }})
+	b.env.mail.tell(func() { b.loop.workers.happened(b.env.devices[device], &e) })
 }
 
 // Start starts the workers.
 func (b *Backend) Start() (err error) {
-	for _, d := range b.devices {
+	for _, d := range b.env.devices {
 		err = errors.Join(err, d.exec.Start(context.Background()))
 	}
 	return err
 }
 
 // Workers returns what runs rounds on a device.
-func (b *Backend) Workers(device int) Workers { return b.devices[device].exec }
+func (b *Backend) Workers(device int) Workers { return b.env.devices[device].exec }
 
 // Drain refuses further queries and lets those that were accepted finish.
 func (b *Backend) Drain() {
-	b.draining.Store(true)
-	b.tell(message{ask: func() { _ = b.step(overlap.Event{Kind: overlap.Drain}) }})
+	b.env.mail.draining.Store(true)
+	b.env.mail.tell(func() { _ = b.env.step(overlap.Event{Kind: overlap.Drain}) })
 }
 
 // GiveUp answers what was accepted and has not finished.
-func (b *Backend) GiveUp() { b.tell(message{ask: b.loop.calls.giveUp}) }
+func (b *Backend) GiveUp() { b.env.mail.tell(b.loop.calls.giveUp) }
 
 // readGrace is how long Close waits for whoever reads the last answers to give back
 // the memory of their queries, before it calls that a leak.
@@ -175,27 +163,27 @@ const readGrace = time.Second
 // Close ends the workers, and then the loop.
 func (b *Backend) Close() error {
 	err := b.closeWorkers()
-	b.shut.Do(func() { close(b.outcomes) })
+	b.shut.Do(func() { close(b.loop.outcomes) })
 	if b.running {
-		<-b.done
+		<-b.env.mail.done
 	}
 	end := time.Now().Add(readGrace)
-	for _, s := range b.loop.fleet.members {
+	for _, s := range b.loop.services.list {
 		for s != nil && s.inputs.Used() > 0 && time.Now().Before(end) {
 			time.Sleep(time.Millisecond)
 		}
 		if s != nil {
-			err = errors.Join(err, b.loop.fleet.closeInputs(s))
+			err = errors.Join(err, b.loop.services.closeInputs(s))
 		}
 	}
 	return err
 }
 
 // closeWorkers ends the workers of all devices.
-func (c *core) closeWorkers() error {
-	errs := make([]error, len(c.devices))
+func (b *Backend) closeWorkers() error {
+	errs := make([]error, len(b.env.devices))
 	var all sync.WaitGroup
-	for i, d := range c.devices {
+	for i, d := range b.env.devices {
 		if d.exec != nil {
 			all.Go(func() { errs[i] = d.exec.Close() })
 		}
@@ -209,13 +197,13 @@ func (c *core) closeWorkers() error {
 func (b *Backend) StopMeasuring(ctx context.Context) error {
 	for _, l := range b.loop.learners {
 		ended := make(chan struct{})
-		b.tell(message{ask: func() {
+		b.env.mail.tell(func() {
 			l.stop()
 			l.measurement.quit(ended)
-		}})
+		})
 		select {
 		case <-ended:
-		case <-b.done:
+		case <-b.env.mail.done:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -226,7 +214,7 @@ func (b *Backend) StopMeasuring(ctx context.Context) error {
 // Measure lets the loop do nothing but measure, each kind of device for at most the limit.
 // It must not have been started.
 func (b *Backend) Measure(limit time.Duration) {
-	for _, k := range b.kinds {
+	for _, k := range b.env.kinds {
 		k.learning.MeasureOnly(limit)
 	}
 }
@@ -234,15 +222,15 @@ func (b *Backend) Measure(limit time.Duration) {
 // MeasuringReport returns how far measuring has come, and false if the loop has ended.
 func (b *Backend) MeasuringReport() (r Report, ok bool) {
 	ok = b.Ask(func() {
-		r = Report{Services: len(b.loop.fleet.members), Over: true}
+		r = Report{Services: len(b.loop.services.list), Over: true}
 		for _, l := range b.loop.learners {
 			r.add(l)
 		}
-		for _, s := range b.loop.fleet.served() {
-			if s.service.Ready() {
+		for _, s := range b.loop.services.served() {
+			if s.entry.Ready() {
 				r.Ready++
 			}
-			if s.service.GivenUp.Load() {
+			if s.entry.GivenUp.Load() {
 				r.GivenUp = append(r.GivenUp, s.config.Name)
 			}
 		}
@@ -251,19 +239,19 @@ func (b *Backend) MeasuringReport() (r Report, ok bool) {
 }
 
 // Learned returns the operator times of each service that was ready once, and how well
-// the predictors do, by the keys to ask [Profiles] for that. Of an emulated device nothing
+// the predictors do, by the keys that they are stored by. Of an emulated device nothing
 // is learned.
 func (b *Backend) Learned() (solo map[string]predictor.Snapshot, calibrations map[string]predictor.CalibrationSnapshot) {
 	solo, calibrations = map[string]predictor.Snapshot{}, map[string]predictor.CalibrationSnapshot{}
 	b.Ask(func() {
-		for _, k := range b.kinds {
+		for _, k := range b.env.kinds {
 			if k.devices[0].Emulated {
 				continue
 			}
-			for _, s := range b.loop.fleet.served() {
+			for _, s := range b.loop.services.served() {
 				r := s.on(k)
-				if p, err := k.solo.Snapshot(s.service.ID); err == nil && s.info != nil && r != nil && len(p.Cells) > 0 {
-					solo[k.profileKey(r.Share, s.info)] = p
+				if p, err := k.solo.Snapshot(s.entry.ID); err == nil && s.info != nil && r != nil && len(p.Cells) > 0 {
+					solo[k.profileKey(r.place.Share, s.info)] = p
 				}
 			}
 			if c := k.predictor.Snapshot(); c.Predictor != "" {
@@ -278,10 +266,10 @@ func (b *Backend) Learned() (solo map[string]predictor.Snapshot, calibrations ma
 // ready the service takes the place of the one of its name, if there is one, or, if it is
 // held, waits for [Backend.Replace].
 func (b *Backend) Admit(c *config.Service, places []Place, held bool) (*Joining, error) {
-	j := &Joining{held: held, News: make(chan config.Step, newsLimit), Ready: make(chan error, 1), member: newMember(c, places, len(b.devices))}
-	j.member.state, j.member.joining = stateJoining, j
+	j := &Joining{held: held, News: make(chan config.Step, newsLimit), Ready: make(chan error, 1), service: newService(c, places, len(b.env.devices))}
+	j.service.state, j.service.joining = stateJoining, j
 	err := ErrEnded
-	b.Ask(func() { err = b.loop.fleet.open(j.member, places) })
+	b.Ask(func() { err = b.loop.workers.open(j.service, places) })
 	return j, err
 }
 
@@ -289,14 +277,14 @@ func (b *Backend) Admit(c *config.Service, places []Place, held bool) (*Joining,
 // one step. It fails if a worker of them was lost meanwhile: nothing has changed then.
 func (b *Backend) Replace(joined []*Joining, names []string) error {
 	err := ErrEnded
-	b.Ask(func() { err = succession{b.loop.fleet.fleet}.replace(joined, names) })
+	b.Ask(func() { err = b.loop.services.replace(joined, names) })
 	return err
 }
 
 // Withdraw lets a service that was to join go again, unless it has joined. It
 // reports false if the loop has ended.
 func (b *Backend) Withdraw(j *Joining, cause error) bool {
-	return b.Ask(func() { b.loop.fleet.withdraw(j.member, cause) })
+	return b.Ask(func() { b.loop.services.withdraw(j.service, cause) })
 }
 
 // Retarget gives a service other targets, and other devices: it gets workers on those
@@ -306,15 +294,15 @@ func (b *Backend) Withdraw(j *Joining, cause error) bool {
 func (b *Backend) Retarget(c *config.Service, places []Place) error {
 	err := ErrEnded
 	b.Ask(func() {
-		f := b.loop.fleet
-		s := f.serving(c.Name)
+		all := b.loop.services
+		s := all.serving(c.Name)
 		var next []models.Pipeline
-		if next, err = f.routes(c, s.info); err == nil {
-			err = f.change(s, c, places)
+		if next, err = all.routes(c, s.info); err == nil {
+			err = all.change(s, c, places)
 		}
 		if err == nil {
 			s.route.next, s.route.waits, s.route.refused = next, true, nil
-			err = errors.Join(f.spread(s, places), f.follow(s))
+			err = errors.Join(b.loop.workers.spread(s, places), all.follow(s))
 		}
 	})
 	return err
@@ -323,31 +311,31 @@ func (b *Backend) Retarget(c *config.Service, places []Place) error {
 // TakeAway lets a service take no further requests. It goes when it has answered
 // those it has; gone is closed then. It reports false if the loop has ended.
 func (b *Backend) TakeAway(name string, gone chan struct{}) bool {
-	return b.Ask(func() { b.loop.fleet.retire(gone, b.loop.fleet.serving(name)) })
+	return b.Ask(func() { b.loop.services.retire(gone, b.loop.services.serving(name)) })
 }
 
 // Order lists the services in another order. It reports false if the loop has ended.
 func (b *Backend) Order(names []string) bool {
 	return b.Ask(func() {
-		b.loop.fleet.order = names
-		b.loop.fleet.publish()
+		b.loop.services.order = names
+		b.loop.services.publish()
 	})
 }
 
 // LoseWorkers gives up every worker of a device, those too that come later, for a reason
 // that is no service's own. With a nil error there may be workers again.
 func (b *Backend) LoseWorkers(device int, err error) {
-	b.tell(message{ask: func() { b.loop.fleet.loseWorkers(b.devices[device], err) }})
+	b.env.mail.tell(func() { b.loop.workers.loseWorkers(b.env.devices[device], err) })
 }
 
 // StatusWithin returns the status of now, with the shapes of the predictor or without,
 // or, if the loop does not publish one in time, the last one and false. That is empty
 // if there was none.
 func (b *Backend) StatusWithin(limit time.Duration, shapes bool) (_ *status.Status, fresh bool) {
-	published, first := b.board.Want(shapes)
+	published, first := b.env.mail.board.Want(shapes)
 	if first {
 		select {
-		case b.inbox <- message{}: // a goroutine that sleeps does not look at the board
+		case b.env.mail.inbox <- message{}: // a goroutine that sleeps does not look at the board
 		default: // it is awake
 		}
 	}
@@ -356,19 +344,19 @@ func (b *Backend) StatusWithin(limit time.Duration, shapes bool) (_ *status.Stat
 	select {
 	case <-published:
 		fresh = true
-	case <-b.done:
+	case <-b.env.mail.done:
 	case <-timer.C:
 	}
 	var s status.Status
-	if latest := b.board.Latest(); latest != nil {
+	if latest := b.env.mail.board.Latest(); latest != nil {
 		s = *latest
 	}
 	now := b.Now()
-	s.Age, s.BeatAge, s.Inbox, s.InboxLimit = now-s.At, now-b.Beat(), len(b.inbox), cap(b.inbox)
+	s.Age, s.BeatAge, s.Inbox, s.InboxLimit = now-s.At, now-b.Beat(), len(b.env.mail.inbox), cap(b.env.mail.inbox)
 	return &s, fresh
 }
 
-// statusTimeout is how long one who is to be answered waits for a status.
+// statusTimeout is how long a request waits for a status.
 const statusTimeout = 2 * time.Second
 
 // FullStatus returns how the loop stands, with the shapes of its predictor, or false if
@@ -376,15 +364,15 @@ const statusTimeout = 2 * time.Second
 func (b *Backend) FullStatus() (*status.Status, bool) { return b.StatusWithin(statusTimeout, true) }
 
 // Timeline returns what remembers the last rounds.
-func (b *Backend) Timeline() *timeline.Ring { return b.timeline }
+func (b *Backend) Timeline() *timeline.Ring { return b.env.timeline }
 
 // Restart starts the workers of a service that were given up, or fails with
 // [ErrNotGivenUp].
-func (c *core) Restart(s *query.Service) error {
+func (b *Backend) Restart(s *query.Service) error {
 	var phase executor.Phase
 	restarted := false
 	err := executor.ErrUnknownService
-	for _, d := range c.devices {
+	for _, d := range b.env.devices {
 		state, missing := d.exec.State(s.ID)
 		if missing != nil {
 			continue

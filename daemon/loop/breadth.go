@@ -132,18 +132,14 @@ func (b *breadth) next(now time.Duration, g gauge) int {
 	}
 	switch short := g.used > scarce*float64(width); {
 	case short && width < b.most && !b.wider.stands(now, g):
-		return b.try(width+1, g)
+		b.trial, b.before = &g, width
+		return width + 1
 	case width > 1 && g.used < scarce*float64(width-1):
 		return width - 1
 	case width > 1 && !b.fewer.stands(now, g):
-		return b.try(width-1, g)
+		b.trial, b.before = &g, width
+		return width - 1
 	}
-	return width
-}
-
-// try has another width compared with the one of an interval like g.
-func (b *breadth) try(width int, g gauge) int {
-	b.trial, b.before = &g, int(b.width.Load())
 	return width
 }
 

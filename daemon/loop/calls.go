@@ -18,101 +18,24 @@ import (
 // calls are the queries that the scheduler goroutine has accepted and not answered.
 // Each is answered exactly once, whatever happens.
 type calls struct {
-	*core
-	fleet    *fleet
-	overruns *overruns
-	moves    *moves
+	env      *env
+	services *services
 	pending  map[models.QueryID]*pending
+	lent     map[models.BatchID][]lentMemory
 }
 
-// pending is what the backend keeps of a call, in Call.Backend.
-type pending struct {
-	call    *query.Call
-	outputs executor.QueryOutputs
-	failure error      // why its batch failed, if it did, or a refusal
-	under   *probation // of its service
-	lent    bool       // its memory is held until its batch ends, which has overrun
-}
-
-// desk is where the calls of a service are handed in, by any goroutine: its
-// [query.Backend].
-type desk struct {
-	*core
-	inputs *wire.InputArena
-}
-
-// Alloc implements Backend.
-func (d *desk) Alloc(_ *query.Service, bytes int64) (query.Memory, error) {
-	if bytes > d.inputs.Bytes() {
-		return query.Memory{}, query.ErrTooLarge
-	}
-	offset, data, err := d.inputs.Alloc(bytes)
-	switch {
-	case errors.Is(err, wire.ErrArenaFull):
-		return query.Memory{}, query.ErrNoMemory
-	case err != nil:
-		return query.Memory{}, query.ErrUnavailable
-	}
-	return query.Memory{Bytes: data, Offset: offset}, nil
-}
-
-// Free implements Backend.
-func (d *desk) Free(s *query.Service, m query.Memory) {
-	if err := d.inputs.Free(m.Offset); err != nil {
-		d.Log.Error().Err(err).Str("service", s.Name).Msg("releasing the memory of a query failed")
-	}
-}
-
-// Submit implements Backend.
-func (d *desk) Submit(c *query.Call) error {
-	if d.draining.Load() {
-		return query.ErrDraining
-	}
-	p, ok := c.Backend.(*pending)
-	if !ok {
-		p = new(pending)
-		c.Backend = p
-	}
-	p.call = c
-	c.QueryID = models.QueryID(d.lastID.Add(1))
-	select {
-	case d.inbox <- message{call: c}:
-	default:
-		return query.ErrQueueFull
-	}
-	select {
-	case <-d.ending:
-		d.refuseAll() // the loop may have looked for the last time
-	default:
-	}
-	return nil
-}
-
-// Cancel implements Backend. If the inbox is full the query runs in vain.
-func (d *desk) Cancel(c *query.Call) {
-	select {
-	case d.inbox <- message{cancel: c.QueryID}:
-	default:
-	}
-}
-
-// Release implements Backend.
-func (d *desk) Release(c *query.Call) {
-	p := c.Backend.(*pending)
-	p.outputs.Release()
-	p.outputs.Outputs = nil
-	if !p.lent {
-		d.Free(c.Service, c.Memory)
-	}
-	p.call, p.failure, p.under, p.lent = nil, nil, nil, false
+// lentMemory is the memory of a query that has its answer, while a worker still reads it.
+type lentMemory struct {
+	service *query.Service
+	memory  query.Memory
+	sort    querySort
+	began   time.Duration // when its batch did
 }
 
 // arrive hands a call to the scheduler, or answers it at once.
 func (cs *calls) arrive(c *query.Call) {
 	if c.Service.GivenUp.Load() {
-		refusal := c.Service.NotReady()
-		c.Service.Stats.TurnAway(refusal)
-		c.Answer(query.Reply{Err: refusal})
+		turnAway(c, c.Service.NotReady())
 		return
 	}
 	q := models.Query{
@@ -120,8 +43,8 @@ func (cs *calls) arrive(c *query.Call) {
 		Size:     c.Size,
 		SeqLen:   c.SeqLen,
 		Shape:    c.Shape,
-		Arrival:  c.Arrival.Sub(cs.epoch),
-		Deadline: c.Deadline().Sub(cs.epoch),
+		Arrival:  c.Arrival.Sub(cs.env.mail.epoch),
+		Deadline: c.Deadline().Sub(cs.env.mail.epoch),
 		Priority: c.Priority,
 	}
 	to := cs.address(c, &q)
@@ -130,17 +53,15 @@ func (cs *calls) arrive(c *query.Call) {
 		return
 	}
 	q.Service = to.ID
-	under := cs.fleet.members[to.ID].probation()
-	ruling := under.judge(cs.Now(), sortOf(c))
+	under := cs.services.list[to.ID].probation()
+	ruling := under.judge(cs.env.now(), sortOf(c))
 	if ruling.wait > 0 {
-		refusal := unproven(c.Service, ruling.wait)
-		c.Service.Stats.TurnAway(refusal)
-		c.Answer(query.Reply{Err: refusal})
+		turnAway(c, unproven(c.Service, ruling.wait))
 		return
 	}
 	q.Alone = ruling.alone
-	if err := cs.step(overlap.Event{Kind: overlap.Arrive, Query: q}); err != nil {
-		cs.emit(observe.Event{Kind: observe.Refused, At: cs.Now(), Call: c, Err: err})
+	if err := cs.env.step(overlap.Event{Kind: overlap.Arrive, Query: q}); err != nil {
+		cs.env.emit(observe.Event{Kind: observe.Refused, At: cs.env.now(), Call: c, Err: err})
 		c.Answer(query.Reply{Err: refusal(err)})
 		return
 	}
@@ -149,11 +70,17 @@ func (cs *calls) arrive(c *query.Call) {
 	}
 	p := c.Backend.(*pending)
 	p.under, cs.pending[q.ID] = under, p
-	cs.breadth.large(cs.Now(), c, 0)
-	for _, k := range cs.kinds {
+	cs.env.breadth.large(cs.env.now(), c, 0)
+	for _, k := range cs.env.kinds {
 		k.learning.Arrived(q.Arrival)
 	}
-	cs.emit(observe.Event{Kind: observe.Accepted, Call: c})
+	cs.env.emit(observe.Event{Kind: observe.Accepted, Call: c})
+}
+
+// turnAway answers a call that the scheduler never sees.
+func turnAway(c *query.Call, why *query.Error) {
+	c.Service.Stats.TurnAway(why)
+	c.Answer(query.Reply{Err: why})
 }
 
 // address says for which service of the scheduler a call is, nil for none.
@@ -161,7 +88,7 @@ func (cs *calls) address(c *query.Call, q *models.Query) *query.Service {
 	if len(c.Service.Variants) == 0 {
 		return c.Service
 	}
-	f := cs.fleet.families[c.Service.Name]
+	f := cs.services.families[c.Service.Name]
 	if f == nil {
 		return nil
 	}
@@ -170,36 +97,86 @@ func (cs *calls) address(c *query.Call, q *models.Query) *query.Service {
 		q.Fixed = true
 		for _, m := range f.variants {
 			if m.variant == name {
-				return m.service
+				return m.entry
 			}
 		}
 		return nil
 	}
 	f.live.Arrived(q.Arrival)
 	q.Accuracy = c.LeastAccuracy
-	var found *member
+	var found *service
 	for _, m := range f.variants {
-		if cs.fleet.specs[m.service.ID].Accuracy >= q.Accuracy && (found == nil || m.service.Ready() && !found.service.Ready()) {
+		if cs.services.specs[m.entry.ID].Accuracy >= q.Accuracy && (found == nil || m.entry.Ready() && !found.entry.Ready()) {
 			found = m
 		}
 	}
 	if found == nil {
 		return nil
 	}
-	return found.service
+	return found.entry
 }
 
-// cancel takes a query back whose client has left. What runs of it is stopped at the
+// cancel withdraws a query whose client has left. What runs of it is stopped at the
 // next operator, unless others are in its batch.
 func (cs *calls) cancel(id models.QueryID) {
 	if cs.pending[id] != nil {
-		_ = cs.step(overlap.Event{Kind: overlap.Cancel, Query: models.Query{ID: id}})
+		_ = cs.env.step(overlap.Event{Kind: overlap.Cancel, Query: models.Query{ID: id}})
 	}
 }
 
+// ended gives the queries of a span that has run their outputs, or blames those that it failed for.
+// status is what the scheduler learns of the span: it may not know that a worker crashed.
+func (cs *calls) ended(s *executor.SpanOutcome, status models.Status) {
+	if status == models.SpanCrashed {
+		cs.convict(&s.Span, cs.queriesOf(&s.Span))
+	}
+	if status == models.SpanFailed || s.Status == models.SpanCrashed {
+		cs.blame(cs.queriesOf(&s.Span), s.Err)
+	}
+	for i := range s.Queries {
+		if p := cs.pending[s.Queries[i].ID]; p != nil {
+			p.outputs = s.Queries[i]
+		} else {
+			s.Queries[i].Release()
+		}
+	}
+}
+
+// queriesOf returns the queries of the batch that a span ran. Of an overrun only those that
+// still wait are known, and none is returned if that is not all.
+func (cs *calls) queriesOf(s *models.Span) []models.QueryID {
+	if ids := cs.env.scheduler.Members(s.Batch); ids != nil {
+		return ids
+	}
+	if ids, all := cs.env.scheduler.Unanswered(s.Batch); all {
+		return ids
+	}
+	return nil
+}
+
+// lend keeps the memory of a query that is answered although its batch runs on, and
+// has the batch ended if nobody else waits for it.
+func (cs *calls) lend(p *pending, a *overlap.Answer) {
+	if p != nil {
+		p.lent = true
+		cs.lent[a.Batch] = append(cs.lent[a.Batch], lentMemory{p.call.Service, p.call.Memory, sortOf(p.call), a.Started})
+	}
+	if waiting, _ := cs.env.scheduler.Unanswered(a.Batch); len(waiting) == 0 {
+		cs.env.devices[a.Device].exec.Abandon(a.Service, a.Batch)
+	}
+}
+
+// giveBack frees what a batch has used that has ended at last.
+func (cs *calls) giveBack(b models.BatchID) {
+	for _, m := range cs.lent[b] {
+		m.service.Backend.Free(m.service, m.memory)
+	}
+	delete(cs.lent, b)
+}
+
 // blame keeps why a batch failed, for the answer of the query that was alone in it.
-// Several that were merged run again in smaller batches, and who is not at
-// fault must not be answered as if it were.
+// Several queries run again in smaller batches, and one that is not at fault must not
+// be answered as if it were.
 func (cs *calls) blame(members []models.QueryID, err error) {
 	if len(members) != 1 {
 		return
@@ -212,10 +189,10 @@ func (cs *calls) blame(members []models.QueryID, err error) {
 // convict records that a worker died while it ran a span, and refuses what waits of the sorts
 // that rest from now on: else one client would have its queries end one worker after another.
 func (cs *calls) convict(span *models.Span, members []models.QueryID) {
-	now, of := cs.Now(), cs.fleet.members[span.Service]
+	now, of := cs.env.now(), cs.services.list[span.Service]
 	began, p := now, of.probation()
 	var sorts []querySort
-	for _, h := range cs.overruns.held[span.Batch] {
+	for _, h := range cs.lent[span.Batch] {
 		began, sorts = min(began, h.began), append(sorts, h.sort)
 	}
 	for _, id := range members {
@@ -228,7 +205,7 @@ func (cs *calls) convict(span *models.Span, members []models.QueryID) {
 		return
 	}
 	p.died(now, began, sorts[0])
-	cs.Log.Warn().Str("service", of.config.Name).Str("sender", sorts[0].sender.String()).Int("deaths", p.deaths).
+	cs.env.log.Warn().Str("service", of.config.Name).Str("sender", sorts[0].sender.String()).Int("deaths", p.deaths).
 		Msg("a query crashed a worker: unknown senders and shapes run alone for now")
 	for id, x := range cs.pending {
 		if x.under != p || slices.Contains(members, id) {
@@ -249,47 +226,31 @@ func unproven(s *query.Service, wait time.Duration) *query.Error {
 		s.Name, wait.Round(time.Second))}
 }
 
-// answer answers what is over, without a decision.
-func (cs *calls) answer() {
-	for cs.scheduler.Ended() {
-		r := cs.door.Ready(cs.Now())
-		cs.end(&r)
-	}
-}
-
-// end answers the queries that are over, frees what they held, stops what is preempted at the
-// next operator, and sends batches on their way to another device. That comes last: a move that
-// fails may end further queries, whose answers take the place of these.
-func (cs *calls) end(r *overlap.Ready) {
-	for _, b := range r.Released {
-		cs.devices[b.Device].exec.Release(b.Service, b.Batch)
-	}
-	for _, b := range r.Stops {
-		cs.devices[b.Device].exec.Stop(b.Service, b.Batch)
-	}
-	for i := range r.Answers {
-		a := &r.Answers[i]
-		p, member := cs.pending[a.Query], cs.fleet.members[a.Service]
-		e := observe.Event{Kind: observe.Answered, Answer: a, Target: member.config.Target}
+// end answers the queries that are over.
+func (cs *calls) end(answers []overlap.Answer) {
+	for i := range answers {
+		a := &answers[i]
+		p, s := cs.pending[a.Query], cs.services.list[a.Service]
+		e := observe.Event{Kind: observe.Answered, Answer: a, Target: s.config.Target}
 		if p != nil {
 			e.Call = p.call
 		}
-		cs.emit(e)
+		cs.env.emit(e)
 		if a.InUse {
-			cs.overruns.keep(p, a)
+			cs.lend(p, a)
 		}
-		if p != nil {
-			delete(cs.pending, a.Query)
-			reply := cs.reply(p, a)
-			p.under.answered(a.Query, sortOf(p.call), reply.Err == nil)
-			for i := range reply.Outputs {
-				cs.breadth.large(cs.Now(), p.call, len(reply.Outputs[i].Data))
-			}
-			reply.Variant = member.variant
-			p.call.Answer(reply)
+		if p == nil {
+			continue // it was given up
 		}
+		delete(cs.pending, a.Query)
+		reply := cs.reply(p, a)
+		p.under.answered(a.Query, sortOf(p.call), reply.Err == nil)
+		for i := range reply.Outputs {
+			cs.env.breadth.large(cs.env.now(), p.call, len(reply.Outputs[i].Data))
+		}
+		reply.Variant = s.variant
+		p.call.Answer(reply)
 	}
-	cs.moves.begin(r.Moves)
 }
 
 // reply makes the reply of a query that is over.
@@ -351,14 +312,14 @@ func (cs *calls) giveUp() {
 	}
 }
 
-// abandon answers whatever is left when the executor is gone.
+// abandon answers whatever is left when the executors are gone.
 func (cs *calls) abandon() {
 	for id, p := range cs.pending {
 		delete(cs.pending, id)
 		p.call.Answer(query.Reply{Err: query.ErrDraining})
 	}
-	close(cs.ending)
-	cs.refuseAll()
+	close(cs.env.mail.ending)
+	cs.env.mail.refuseAll()
 }
 
 // refusal translates an error of the scheduler's Arrive.

@@ -2,9 +2,7 @@ package loop
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -60,7 +58,7 @@ type device struct {
 
 	round overlap.Round
 	apart observe.Apart
-	until time.Duration // when what still runs of the round is set apart, 0 while none runs
+	until time.Duration // when the spans that still run are detached, 0 while no round runs
 	taken bool          // a round that measures runs, and none of queries
 
 	moving    int   // batches on their way to the device or from it
@@ -83,37 +81,6 @@ type kind struct {
 	learning  *learning.Learner
 	index     int
 	profiled  map[models.ServiceID]string // the hash of the model that solo knows
-
-	// What the kind has its learner do, as services come and go: choose the predictor anew,
-	// measure nothing any more, and say whether what is measured is still read.
-	bind, stop func()
-	reads      func() bool
-}
-
-// pool is the devices, and the kinds of them that there are.
-type pool struct {
-	devices []*device
-	kinds   []*kind
-}
-
-// newPool returns the devices of a pool, without workers, for services of so many
-// operators.
-func newPool(list []Device, operators []int) (p pool, err error) {
-	named := map[string]*kind{}
-	for i := range list {
-		d := &device{Device: list[i], index: i, kind: named[list[i].Kind]}
-		if d.kind == nil {
-			k := &kind{index: len(p.kinds), profiled: map[models.ServiceID]string{}}
-			if k.solo, err = predictor.NewSolo(operators...); err != nil {
-				return p, err
-			}
-			k.predictor = predictor.New(k.solo)
-			named[d.Kind], d.kind, p.kinds = k, k, append(p.kinds, k)
-		}
-		d.kind.devices = append(d.kind.devices, d)
-		p.devices = append(p.devices, d)
-	}
-	return p, nil
 }
 
 // hostLate is how late a look at a round may be. If it is later the host has stalled,
@@ -142,44 +109,6 @@ func (d *device) watch(now time.Duration, round uint64, limit *time.Duration) (n
 // free reports whether no round runs.
 func (d *device) free() bool { return d.until == 0 && !d.taken }
 
-// forget has nothing known of how long the operators of a service take.
-func (p *pool) forget(id models.ServiceID, operators int) (err error) {
-	for _, k := range p.kinds {
-		delete(k.profiled, id)
-		err = errors.Join(err, k.predictor.Reset(id, operators))
-	}
-	return err
-}
-
-// drop takes a service out of all predictors.
-func (p *pool) drop(id models.ServiceID) (err error) {
-	for _, k := range p.kinds {
-		delete(k.profiled, id)
-		err = errors.Join(err, k.predictor.Drop(id))
-	}
-	return err
-}
-
-// changed is called when the services on devices are others, or their models are.
-func (p *pool) changed() {
-	for _, k := range p.kinds {
-		k.learning.Changed()
-	}
-}
-
-// rebind chooses predictors anew, where that is due.
-func (p *pool) rebind() {
-	for _, k := range p.kinds {
-		k.bind()
-	}
-}
-
-// measuring reports whether a round runs that measures, or a worker still reads the
-// inputs of one.
-func (p *pool) measuring() bool {
-	return slices.ContainsFunc(p.kinds, func(k *kind) bool { return k.reads() })
-}
-
 // profileKey names what the operator times of a model hold for.
 func (k *kind) profileKey(share string, i *wire.Info) string {
 	return fmt.Sprintf("%s|%s|ort %s|%d operators|%s", k.devices[0].Text, i.Hash, i.ORTVersion, len(i.Operators), share)
@@ -203,23 +132,4 @@ func (k *kind) slower(spec models.Service, t wire.Solo) bool {
 		took += time.Duration(n)
 	}
 	return ok && took > known
-}
-
-// text returns what the services run on, in words.
-func (p *pool) text() string { return strings.Join(slices.Compact(p.texts()), "; ") }
-
-// texts returns the devices in words.
-func (p *pool) texts() (list []string) {
-	for _, d := range p.devices {
-		list = append(list, d.Text)
-	}
-	return list
-}
-
-// names returns the names of the devices in the configuration.
-func (p *pool) names() (list []string) {
-	for _, d := range p.devices {
-		list = append(list, d.Name)
-	}
-	return list
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/learning"
-	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -25,32 +24,34 @@ const loggedSkips = 20
 // has the state file read and written, and has predictors fitted, both away from the
 // scheduler goroutine.
 type learner struct {
-	*core
+	env         *env
+	workers     *workers
+	services    *services
 	kind        *kind
 	learning    *learning.Learner
-	fleet       *crew
 	measurement measurement
-	again       again
-	endFit      context.CancelFunc // ends the fit that was begun last, nil if none was
+	jobs        []*job                      // before the next step of learning
+	listed      map[models.ServiceID]string // the hash of the model whose variant was queued to be measured again
+	endFit      context.CancelFunc          // ends the fit that was begun last, nil if none was
 }
 
-// bind chooses the predictor for the models of now, if they have changed
-// and every worker has loaded its own or was given up.
+// bind chooses the predictor for the current models, if they have changed
+// and every worker has loaded its own or has failed.
 func (d *learner) bind() {
-	if !d.fleet.settled(d.kind) {
+	if !d.services.settled(d.kind) {
 		return
 	}
-	d.again.list()
+	d.measureAgain()
 	if d.learning.Stale() {
 		d.learning.Bind(d.world())
 		d.work()
 	}
 }
 
-// world describes the device and the models of all members to the learner.
+// world describes the device and the models of all services to the learner.
 func (d *learner) world() learning.World {
-	w := learning.World{Device: measuredOn(d.kind, d.fleet.served()), Models: make([]predictor.Served, len(d.fleet.members)), Reloaded: d.fleet.reloaded}
-	for i, s := range d.fleet.members {
+	w := learning.World{Device: measuredOn(d.kind, d.services.served()), Models: make([]predictor.Served, len(d.services.list)), Reloaded: d.services.reloaded}
+	for i, s := range d.services.list {
 		if s == nil || s.on(d.kind) == nil {
 			continue
 		}
@@ -58,7 +59,7 @@ func (d *learner) world() learning.World {
 		*served = predictor.Served{Service: m.Name, Model: m.Name, Hash: m.Hash, Operators: m.Operators}
 		if d.device().Emulated {
 			// Whoever measured the device named the models; nobody has their files.
-			served.Model, served.Hash = s.on(d.kind).Model, ""
+			served.Model, served.Hash = s.on(d.kind).place.Model, ""
 		}
 		if s.state == stateServing {
 			w.Services = append(w.Services, s.subject(m, d.kind))
@@ -68,12 +69,12 @@ func (d *learner) world() learning.World {
 }
 
 // subject describes a service that may be measured.
-func (s *member) subject(m training.Model, on *kind) learning.Service {
-	l := learning.Service{ID: s.service.ID, Model: m, GivenUp: s.givenUp(on.devices), Sizes: []int{1}}
+func (s *service) subject(m training.Model, on *kind) learning.Service {
+	l := learning.Service{ID: s.entry.ID, Model: m, GivenUp: s.givenUp(on.devices), Sizes: []int{1}}
 	if !s.config.BestEffort {
 		l.Target = s.config.Target
 	}
-	if s.service.Mergeable() {
+	if s.entry.Mergeable() {
 		l.Sizes = s.config.MeasuredSizes()
 	}
 	if info := s.info; info != nil && models.HasSeqLen(info.Inputs) {
@@ -86,8 +87,8 @@ func (s *member) subject(m training.Model, on *kind) learning.Service {
 // operators before it is loaded. Its threads are part of what makes it the same:
 // they decide how long it takes.
 func (d *learner) measured(id models.ServiceID) training.Model {
-	m := training.Model{Name: d.fleet.name(id)}
-	if s := d.fleet.members[id]; s.info != nil && s.on(d.kind) != nil {
+	m := training.Model{Name: d.services.name(id)}
+	if s := d.services.list[id]; s.info != nil && s.on(d.kind) != nil {
 		m.Hash, m.Operators = s.measuredAs(d.kind), len(s.info.Operators)
 	}
 	return m
@@ -98,74 +99,154 @@ func (d *learner) device() *device { return d.kind.devices[0] }
 
 // pending reports whether there is something to measure, now or later.
 func (d *learner) pending() bool {
-	return d.learning.Pending() || d.measurement.waits() || len(d.again.left) > 0
+	return d.learning.Pending() || d.measurement.waits() || len(d.jobs) > 0
 }
 
-// turn goes on with measuring, of which a round may run, when the scheduler has decided.
-// It returns when to ask again.
+// turn measures if nothing else is to be done, or stops the round that measures if queries wait for
+// its device. It is called when the scheduler has decided, and returns when to ask again.
 func (d *learner) turn(idle, waits bool) (next time.Duration, wake bool) {
 	switch m := &d.measurement; {
-	case !m.active():
+	case !m.running:
 		if idle && d.pending() {
 			return d.measure(), true
 		}
-	case d.fleet.loading.active(), !idle && d.wanted(waits):
-		return m.yield()
+	case !d.workers.loading.active() && (idle || len(d.env.devices) > 1 && (!waits || slices.ContainsFunc(d.env.devices, (*device).free))):
+		// Nobody waits for the device.
+	case d.env.now() < m.until:
+		return m.until, true
+	default:
+		m.stop()
 	}
 	return 0, false
 }
 
-// wanted reports whether what waits, if anything does, may wait for a device that measures.
-func (d *learner) wanted(waits bool) bool {
-	return len(d.devices) == 1 || waits && !slices.ContainsFunc(d.devices, (*device).free)
-}
-
 // measure runs the next round that measures if one is due and the services are ready:
-// that of a step which queries have interrupted, or the first of the next. It returns
+// that of a job which queries have interrupted, or the first of the next. It returns
 // when to ask again.
 func (d *learner) measure() (next time.Duration) {
-	if due := d.learning.DueAt(d.scheduler.Idle()); due > d.Now() {
+	if due := d.learning.DueAt(d.env.scheduler.Idle()); due > d.env.now() {
 		return due
 	}
-	for ready := !d.Keeper.Full() && !d.draining.Load() && d.measurable(); ready; {
-		if d.measurement.waits() && !d.again.runs && d.learning.Lost() {
-			d.measurement.end()
-			d.over(nil, -1, learning.ErrDisturbed)
+	m := &d.measurement
+	for !d.env.options.Keeper.Full() && !d.env.mail.draining.Load() && d.measurable() {
+		if m.waits() && !m.job.wanted() {
+			m.end().disturbed()
 		}
-		if !d.measurement.waits() {
-			rounds := d.again.rounds()
-			if len(rounds) == 0 {
-				rounds = d.learning.Next()
-				d.work()
-			}
-			if len(rounds) == 0 {
+		if !m.waits() {
+			j := d.next()
+			if j == nil {
 				break
 			}
-			on, err := d.place(rounds)
+			on, err := d.deviceFor(j.groups)
 			if err != nil {
-				d.over(nil, -1, err)
+				j.then(nil, -1, err)
 				if errors.Is(err, learning.ErrDisturbed) {
 					break
 				}
 				continue
 			}
-			d.measurement.start(rounds, on)
+			m.start(j, on)
 		}
-		if !d.measurable() || !d.vacant(d.measurement.device) {
+		if !d.vacant(m.device) {
 			break
 		}
-		err := d.measurement.run()
+		err := m.run()
 		if err == nil {
-			d.measurement.until = d.learning.Began(d.Now())
+			m.until = d.learning.Began(d.env.now())
 			break
 		}
+		j := m.end()
 		if errors.Is(err, executor.ErrClosed) {
 			d.stop()
 			break
 		}
-		d.over(nil, -1, err)
+		j.then(nil, -1, err)
 	}
-	return d.Now() + learning.Quiet
+	return d.env.now() + learning.Quiet
+}
+
+// next returns the job that comes next: the first of those that wait, or else the next step of
+// learning. There is none if all is measured.
+func (d *learner) next() *job {
+	for len(d.jobs) > 0 {
+		j := d.jobs[0]
+		if d.jobs = d.jobs[1:]; j.wanted() {
+			return j
+		}
+	}
+	rounds := d.learning.Next()
+	d.work()
+	if len(rounds) == 0 {
+		return nil
+	}
+	return &job{
+		groups: rounds,
+		wanted: func() bool { return !d.learning.Lost() },
+		then: func(took []learning.Timing, culprit models.ServiceID, err error) {
+			d.learning.Finished(took, culprit, err)
+			d.work()
+		},
+	}
+}
+
+// againRuns is how often a variant is run to be measured again; the fastest run counts.
+const againRuns = 3
+
+// measureAgain queues jobs that measure variants alone, once each after all workers of the kind of
+// device have loaded. A worker that is warmed up while others load seems slower than it is. A
+// service that runs is corrected by its own rounds; a variant that is not selected for its time
+// never would be.
+func (d *learner) measureAgain() {
+	for _, s := range d.services.served() {
+		if s.family == nil || s.info == nil || s.on(d.kind) == nil || d.device().Emulated || d.listed[s.entry.ID] == s.info.Hash {
+			continue
+		}
+		d.listed[s.entry.ID] = s.info.Hash
+		for i := range s.info.Solo {
+			d.jobs = append(d.jobs, d.again(s, s.info, &s.info.Solo[i]))
+		}
+	}
+}
+
+// again returns the job that measures a variant of a model again for which warming up has found
+// a time. It is queued again if queries come in between.
+func (d *learner) again(s *service, model *wire.Info, found *wire.Solo) *job {
+	j := &job{wanted: func() bool { return s.state == stateServing && s.info == model }}
+	whole := models.Span{Service: s.entry.ID, End: len(found.Nanos), Size: found.Size, SeqLen: found.SeqLen}
+	for range againRuns {
+		whole.Batch++
+		j.groups = append(j.groups, models.Group{Spans: []models.Span{whole}})
+	}
+	j.then = func(took []learning.Timing, _ models.ServiceID, err error) {
+		switch {
+		case errors.Is(err, learning.ErrDisturbed):
+			d.jobs = slices.Insert(d.jobs, 0, j)
+		case err != nil:
+			d.env.log.Debug().Err(err).Str("service", s.config.Name).Msg("measuring a variant again failed")
+		default:
+			fastest := slices.MinFunc(took, func(x, y learning.Timing) int { return int(x.Latency - y.Latency) }).Latency
+			d.correct(s, found, fastest)
+		}
+	}
+	return j
+}
+
+// correct lowers what is known of a variant to what its whole model took, each operator in
+// proportion, and has policies that held for other times calculated from scratch.
+func (d *learner) correct(s *service, found *wire.Solo, took time.Duration) {
+	var sum int64
+	for _, n := range found.Nanos {
+		sum += n
+	}
+	scaled := wire.Solo{Size: found.Size, SeqLen: found.SeqLen}
+	for _, n := range found.Nanos {
+		scaled.Nanos = append(scaled.Nanos, int64(float64(n)*float64(took)/float64(max(sum, 1))))
+	}
+	id := s.entry.ID
+	if d.kind.slower(d.services.specs[id], scaled) || d.kind.solo.SetOperators(id, scaled.Size, scaled.SeqLen, scaled.Nanos) != nil {
+		return
+	}
+	s.family.solved = 0
 }
 
 // measurable reports whether the workers of all services that are measured
@@ -173,31 +254,31 @@ func (d *learner) measure() (next time.Duration) {
 func (d *learner) measurable() bool {
 	down := func(id models.ServiceID) bool {
 		return slices.ContainsFunc(d.kind.devices, func(on *device) bool {
-			r := d.fleet.members[id].replicas[on.index]
-			return r != nil && !r.ready && !r.givenUp
+			r := d.services.list[id].replicas[on.index]
+			return r != nil && r.awaited()
 		})
 	}
-	return !d.measurement.active() && !d.fleet.loading.active() && slices.ContainsFunc(d.kind.devices, d.vacant) &&
+	return !d.measurement.running && !d.workers.loading.active() && slices.ContainsFunc(d.kind.devices, d.vacant) &&
 		!slices.ContainsFunc(d.learning.Services(), down)
 }
 
 // vacant reports whether a device runs nothing, and holds nothing that would be lost if
 // it were taken. The only device is not taken from queries: they wait.
 func (d *learner) vacant(on *device) bool {
-	return on.free() && on.moving == 0 && (len(d.devices) == 1 || d.scheduler.Paused(on.index) == 0)
+	return on.free() && on.moving == 0 && (len(d.env.devices) == 1 || d.env.scheduler.Paused(on.index) == 0)
 }
 
 // errApart is why a group cannot be measured of which the services are on no device
 // together. The scheduler does not form it either.
 var errApart = errors.New("no device has all services of the group")
 
-// place returns the device to run the rounds of a step on.
-func (d *learner) place(rounds []models.Group) (*device, error) {
+// deviceFor returns a device to run rounds on.
+func (d *learner) deviceFor(rounds []models.Group) (*device, error) {
 	err := errApart
 	for _, on := range d.kind.devices {
 		missing := func(s models.Span) bool {
-			r := d.fleet.members[s.Service].replicas[on.index]
-			return r == nil || !r.ready
+			r := d.services.list[s.Service].replicas[on.index]
+			return r == nil || !r.ready()
 		}
 		if slices.ContainsFunc(rounds, func(g models.Group) bool { return slices.ContainsFunc(g.Spans, missing) }) {
 			continue
@@ -210,8 +291,7 @@ func (d *learner) place(rounds []models.Group) (*device, error) {
 	return nil, err
 }
 
-// finished takes in what became of a round that measures, or of a span of one that
-// was set apart.
+// finished records the outcome of a round that measures, or of a detached span of one.
 func (d *learner) finished(on *device, o *executor.Outcome) {
 	if o.Overrun {
 		d.landed(on, &o.Spans[0])
@@ -222,10 +302,10 @@ func (d *learner) finished(on *device, o *executor.Outcome) {
 		s := &o.Spans[i]
 		switch s.Status {
 		case models.SpanLost, models.SpanCrashed:
-			d.fleet.lost(s.Span.Service, on)
+			d.workers.lost(s.Span.Service, on)
 		case models.SpanOverrun: // its worker can run nothing else meanwhile
-			d.fleet.members[s.Span.Service].replicas[on.index].overrun = true
-			_ = d.step(overlap.Event{Kind: overlap.Down, Service: s.Span.Service, Device: on.index})
+			d.services.list[s.Span.Service].replicas[on.index].on(spanOverran)
+			_ = d.env.step(overlap.Event{Kind: overlap.Down, Service: s.Span.Service, Device: on.index})
 			on.exec.Abandon(s.Span.Service, s.Span.Batch)
 		}
 		if s.Status != models.SpanDone {
@@ -236,36 +316,25 @@ func (d *learner) finished(on *device, o *executor.Outcome) {
 	if failed > 1 {
 		culprit = -1
 	}
-	d.learning.Ended(d.Now(), d.measurement.broken)
-	over, err := d.measurement.finish(o)
-	if over {
-		d.over(d.measurement.took, culprit, err)
+	d.learning.Ended(d.env.now(), d.measurement.broken)
+	if j, err := d.measurement.finish(o); j != nil {
+		j.then(d.measurement.took, culprit, err)
 	}
 }
 
-// over takes in how the step went that was begun last.
-func (d *learner) over(took []learning.Timing, culprit models.ServiceID, err error) {
-	if d.again.runs {
-		d.again.finished(took, err)
-		return
-	}
-	d.learning.Finished(took, culprit, err)
-	d.work()
-}
-
-// landed takes in how a span has ended that was set apart.
+// landed records the end of a detached span.
 func (d *learner) landed(on *device, s *executor.SpanOutcome) {
 	for i := range s.Queries {
 		s.Queries[i].Release()
 	}
 	d.measurement.giveBack(func(h *heldBatch) bool { return h.batch == s.Span.Batch })
-	if r := d.fleet.members[s.Span.Service].replicas[on.index]; r != nil {
-		r.overrun = false
+	if r := d.services.list[s.Span.Service].replicas[on.index]; r != nil {
+		r.on(spanLanded)
 	}
 	if s.Status == models.SpanLost || s.Status == models.SpanCrashed {
-		d.fleet.lost(s.Span.Service, on)
+		d.workers.lost(s.Span.Service, on)
 	} else {
-		d.fleet.resume(s.Span.Service, on)
+		d.workers.resume(s.Span.Service, on)
 	}
 }
 
@@ -285,15 +354,15 @@ func (d *learner) work() {
 			d.endFit = nil
 		}
 	}
-	if w.Restore != nil && d.Profiles != nil {
+	if w.Restore != nil && d.env.options.Profiles != nil {
 		var c predictor.CalibrationSnapshot
-		if d.Profiles.Stored(Calibrations, d.calibrationKey(w.Restore.Identity()), &c) && d.kind.predictor.Restore(c) != nil {
-			d.Log.Warn().Msg("the stored calibration of the predictor is invalid; it is learned again")
+		if d.env.options.Profiles.Stored(Calibrations, d.calibrationKey(w.Restore.Identity()), &c) && d.kind.predictor.Restore(c) != nil {
+			d.env.log.Warn().Msg("the stored calibration of the predictor is invalid; it is learned again")
 		}
 	}
 	d.logWork(&w)
-	for _, job := range w.Store {
-		d.keep(job.What, job.Do)
+	for _, j := range w.Store {
+		d.env.keep(j.What, j.Do)
 	}
 	if w.Read != nil {
 		d.read(w.Read)
@@ -305,60 +374,60 @@ func (d *learner) work() {
 
 // read has the state file read, away from the loop.
 func (d *learner) read(r *learning.Read) {
-	taken := d.keep("reading measurements failed", func(s *training.Store) error {
+	taken := d.env.keep("reading measurements failed", func(s *training.Store) error {
 		found, err := r.From(s)
-		d.tell(message{ask: func() {
-			d.learning.Found(d.Now(), found)
+		d.env.mail.tell(func() {
+			d.learning.Found(d.env.now(), found)
 			d.work()
-		}})
+		})
 		return err
 	})
 	if !taken {
-		d.learning.Found(d.Now(), r.Not(errors.New("the state file is too slow")))
+		d.learning.Found(d.env.now(), r.Not(errors.New("the state file is too slow")))
 		d.work()
 	}
 }
 
 // fit has a predictor fitted, away from the loop.
 func (d *learner) fit(f *learning.Fit) {
-	ctx, cancel := context.WithCancel(d.Life)
+	ctx, cancel := context.WithCancel(d.env.options.Life)
 	d.endFit = cancel
-	d.Goroutines.Go(func() {
-		file, err := d.Fit(ctx, f.Data, f.Operators)
-		d.tell(message{ask: func() {
+	d.env.options.Goroutines.Go(func() {
+		file, err := d.env.options.Fit(ctx, f.Data, f.Operators)
+		d.env.mail.tell(func() {
 			if ctx.Err() == nil {
 				d.learning.Fitted(f, file, err, d.world())
 				d.work()
 			}
-		}})
+		})
 	})
 }
 
 // logWork writes into the log what the learner has come to.
 func (d *learner) logWork(w *learning.Work) {
 	for i, err := range w.Unfit {
-		line := d.Log.Debug()
+		line := d.env.log.Debug()
 		if i == 0 { // the newest, which may just have come from another daemon
-			line = d.Log.Info()
+			line = d.env.log.Info()
 		}
 		line.Err(err).Msg("a stored predictor does not match")
 	}
 	skips, drift := w.Measured.Skips, &w.Measured.Drift
 	for _, skip := range skips[:min(len(skips), loggedSkips)] {
-		d.Log.Warn().Err(skip.Err).Str("service", skip.Model).Int("size", skip.Size).Int("seq_len", skip.SeqLen).Msg("measurement failed")
+		d.env.log.Warn().Err(skip.Err).Str("service", skip.Model).Int("size", skip.Size).Int("seq_len", skip.SeqLen).Msg("measurement failed")
 	}
 	if more := len(skips) - loggedSkips; more > 0 {
-		d.Log.Warn().Int("more", more).Msg("more measurements failed; they are not listed")
+		d.env.log.Warn().Int("more", more).Msg("more measurements failed; they are not listed")
 	}
 	if drift.Exceeded {
-		d.Log.Warn().Float64("percent", drift.Worst.Percent).Msg("the speed of the device changed during the measurement; measure again when the device is idle")
+		d.env.log.Warn().Float64("percent", drift.Worst.Percent).Msg("the speed of the device changed during the measurement; measure again when the device is idle")
 	}
 	if w.Unfound != nil {
-		d.Log.Warn().Err(w.Unfound).Msg("training a predictor")
+		d.env.log.Warn().Err(w.Unfound).Msg("training a predictor")
 	}
 	if w.Entered {
 		r := d.learning.Report()
-		d.Log.Info().Str("predictor", r.Phase).Str("why", r.Reason).Msg("prediction of operator groups")
+		d.env.log.Info().Str("predictor", r.Phase).Str("why", r.Reason).Msg("prediction of operator groups")
 	}
 }
 
@@ -380,14 +449,14 @@ func (r *Report) add(l *learner) {
 	if r.Reason != "" {
 		r.Reason += "; "
 	}
-	if len(l.kinds) > 1 {
+	if len(l.env.kinds) > 1 {
 		r.Reason += l.device().Name + ": "
 	}
 	r.Reason += p.Reason
 	if p.Progress.Total == 0 {
 		return
 	}
-	r.Devices = append(r.Devices, measuredOn(l.kind, l.fleet.served()))
+	r.Devices = append(r.Devices, measuredOn(l.kind, l.services.served()))
 	sum.Done, sum.Total, sum.Skipped = sum.Done+p.Progress.Done, sum.Total+p.Progress.Total, sum.Skipped+p.Progress.Skipped
 	sum.Spent, sum.Left = max(sum.Spent, p.Progress.Spent), max(sum.Left, p.Progress.Left)
 	sum.Skips = append(sum.Skips, p.Progress.Skips...)
@@ -399,7 +468,7 @@ func (r *Report) add(l *learner) {
 // its place, or its name.
 func (d *learner) calibrationKey(identity string) string {
 	key := []byte(identity)
-	for i, s := range d.fleet.members {
+	for i, s := range d.services.list {
 		if key = append(key, '|'); s == nil || s.on(d.kind) == nil {
 			continue
 		}
@@ -409,221 +478,4 @@ func (d *learner) calibrationKey(identity string) string {
 		}
 	}
 	return string(key)
-}
-
-// measuringIDs is where the IDs of rounds, batches and queries begin that
-// measure. The scheduler, which counts from 1, never gets there.
-const measuringIDs = 1 << 63
-
-// maxMeasuredBytes is the largest input that is made up for measuring.
-const maxMeasuredBytes = 1 << 30
-
-// measurement runs the rounds of a step, on inputs of zeros, and times each. Between
-// two of them queries may be served: its batches stay with the workers.
-type measurement struct {
-	fleet   *crew
-	device  *device // that the rounds of the step run on
-	lastID  uint64
-	rounds  []models.Group // the groups that are left
-	running bool           // the first of them
-	round   uint64         // its ID
-	until   time.Duration  // queries wait for it until then at most
-	broken  bool           // it was told to stop
-	limit   time.Duration  // by when it must have done so, or the others go on without it
-	took    []learning.Timing
-	held    []heldBatch
-	ended   chan struct{} // is closed when no round runs any more, nil if nobody waits
-}
-
-// stopPatience is how long a round that measures may take to end once it was told
-// to, because queries wait.
-const stopPatience = 20 * time.Millisecond
-
-// heldBatch is a batch that a worker may hold, and its inputs.
-type heldBatch struct {
-	device  *device
-	service models.ServiceID
-	batch   models.BatchID
-	inputs  *wire.InputArena
-	offset  int64 // in it
-	inUse   bool  // by a span that was set apart
-}
-
-// active reports whether a round runs.
-func (m *measurement) active() bool { return m.running }
-
-// reads reports whether a worker runs what is measured, or still reads its inputs.
-func (m *measurement) reads() bool { return m.running || len(m.held) > 0 }
-
-// waits reports whether a step is interrupted, and its next round is to be run.
-func (m *measurement) waits() bool { return len(m.rounds) > 0 && !m.running }
-
-func (m *measurement) id() uint64 {
-	m.lastID++
-	return measuringIDs + m.lastID
-}
-
-// start takes the rounds of a step, to run on a device.
-func (m *measurement) start(rounds []models.Group, on *device) {
-	m.rounds, m.took, m.device = rounds, m.took[:0], on
-}
-
-// run runs the next round. A batch gets inputs where its spans start at operator 0.
-// Nothing is left of the step if it fails.
-func (m *measurement) run() error {
-	err := m.send()
-	if err != nil {
-		m.end()
-	}
-	return err
-}
-
-func (m *measurement) send() error {
-	spans := m.rounds[0].Spans
-	requests := make([]executor.SpanRequest, len(spans))
-	for i, s := range spans {
-		s.Batch |= measuringIDs
-		requests[i].Span, requests[i].Whole = s, true
-		if s.Start > 0 {
-			continue
-		}
-		tensors, err := m.alloc(&s)
-		if err != nil {
-			return err
-		}
-		requests[i].Queries = []wire.QueryTensors{{ID: models.QueryID(m.id()), Inputs: tensors}}
-	}
-	m.round = m.id()
-	if err := m.device.exec.Run(m.round, requests); err != nil {
-		return err
-	}
-	for _, s := range spans {
-		m.fleet.members[s.Service].replicas[m.device.index].fresh = false
-	}
-	m.fleet.take(m.device)
-	m.running, m.broken = true, false
-	return nil
-}
-
-// yield ends the round that runs at the next operators, if queries have waited for it
-// as long as they may. Otherwise it returns when to ask again.
-func (m *measurement) yield() (again time.Duration, wake bool) {
-	if m.fleet.Now() < m.until {
-		return m.until, true
-	}
-	m.stop()
-	return 0, false
-}
-
-// stop ends the round that runs at the next operators, and the step.
-func (m *measurement) stop() {
-	if m.waits() {
-		m.end()
-	}
-	if !m.active() || m.broken {
-		return
-	}
-	m.broken, m.limit = true, m.fleet.Now()+stopPatience
-	for _, s := range m.rounds[0].Spans {
-		m.device.exec.Stop(s.Service, s.Batch|measuringIDs)
-	}
-}
-
-// finish takes in the outcome of the round that runs. It reports true when the step is
-// over: all rounds have run, or there is an error.
-func (m *measurement) finish(o *executor.Outcome) (over bool, err error) {
-	m.running = false
-	m.fleet.giveBack(m.device)
-	t := learning.Timing{Latency: o.Latency(), Device: o.DeviceTime()}
-	stopped := false
-	for i := range o.Spans {
-		s := &o.Spans[i]
-		for j := range s.Queries {
-			s.Queries[j].Release()
-		}
-		switch {
-		case s.Status == models.SpanOverrun:
-			stopped = true
-			for j := range m.held {
-				m.held[j].inUse = m.held[j].inUse || m.held[j].batch == s.Span.Batch
-			}
-		case s.Status == models.SpanStopped && m.broken:
-			stopped = true
-		case s.Status != models.SpanDone:
-			err = errors.Join(fmt.Errorf("operators did not run to their end: %s", s.Status), s.Err)
-		}
-	}
-	m.took, m.rounds = append(m.took, t), m.rounds[1:]
-	switch {
-	case err != nil:
-	case stopped, m.broken && len(m.rounds) > 0: // it may have ended before it saw that
-		err = learning.ErrDisturbed
-	case len(m.rounds) > 0:
-		return false, nil
-	}
-	m.end()
-	return true, err
-}
-
-// quit closes ended when no round runs any more.
-func (m *measurement) quit(ended chan struct{}) {
-	if m.active() {
-		m.ended = ended
-	} else {
-		close(ended)
-	}
-}
-
-// end gives back what the batches held, but for those that workers still use.
-func (m *measurement) end() {
-	m.giveBack(func(h *heldBatch) bool { return !h.inUse })
-	m.rounds, m.running = nil, false
-	if m.ended != nil {
-		close(m.ended)
-		m.ended = nil
-	}
-}
-
-// giveBack gives back what some of the batches held.
-func (m *measurement) giveBack(some func(h *heldBatch) bool) {
-	m.held = slices.DeleteFunc(m.held, func(h heldBatch) bool {
-		if !some(&h) {
-			return false
-		}
-		h.device.exec.Release(h.service, h.batch)
-		_ = h.inputs.Free(h.offset) // it was allocated there
-		return true
-	})
-}
-
-// alloc makes up the inputs of a span's batch.
-func (m *measurement) alloc(s *models.Span) ([]models.Tensor, error) {
-	member := m.fleet.members[s.Service]
-	inputs := member.info.Inputs
-	var tensors []models.Tensor
-	var sum int64
-	for i, shape := range models.Fill(inputs, s.Size, s.SeqLen) {
-		ty := inputs[i].Type
-		bytes := int64(ty.Elem.Bytes())
-		if ty.Kind != models.KindTensor || bytes == 0 {
-			return nil, fmt.Errorf("input %q is %s, for which no data can be generated", inputs[i].Name, ty)
-		}
-		for _, d := range shape {
-			if bytes *= d; bytes > maxMeasuredBytes {
-				return nil, fmt.Errorf("input %q of shape %v is too large to generate", inputs[i].Name, shape)
-			}
-		}
-		tensors = append(tensors, models.Tensor{Type: ty.Elem, Shape: shape, Offset: sum, Bytes: bytes})
-		sum += query.Aligned(bytes)
-	}
-	offset, data, err := member.inputs.Alloc(max(sum, 1))
-	if err != nil {
-		return nil, fmt.Errorf("memory for inputs of batch size %d: %w", s.Size, err)
-	}
-	clear(data)
-	m.held = append(m.held, heldBatch{device: m.device, service: s.Service, batch: s.Batch, inputs: member.inputs, offset: offset})
-	for i := range tensors {
-		tensors[i].Offset += offset
-	}
-	return tensors, nil
 }

@@ -28,7 +28,7 @@ type load struct {
 	done, total int64
 }
 
-// heard takes in what happened to a worker.
+// heard records what happened to a worker.
 func (g loading) heard(device int, e *executor.Event, now time.Time) {
 	at := worker{e.Service, device}
 	switch e.Kind {

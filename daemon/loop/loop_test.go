@@ -13,10 +13,10 @@ import (
 )
 
 func TestNobodyListens(t *testing.T) {
-	l := &loop{core: &core{}}
-	l.emit(observe.Event{Kind: observe.Woke})
+	l := &loop{env: &env{mail: newMailbox()}}
+	l.env.emit(observe.Event{Kind: observe.Woke})
 	l.rest()
-	if l.beat.Load() == 0 {
+	if l.env.mail.beat.Load() == 0 {
 		t.Error("without listeners the loop does not show that it is alive")
 	}
 }
@@ -35,7 +35,7 @@ func TestTimesApart(t *testing.T) {
 			}
 		}
 	}
-	l := &loop{core: &core{}, calls: &calls{pending: map[models.QueryID]*pending{}}}
+	l := &loop{env: &env{}, calls: &calls{pending: map[models.QueryID]*pending{}}}
 	for id, size := range map[models.QueryID]int{1: 1, 2: 1, 3: 2, 4: 1, 5: 1} {
 		l.calls.pending[id] = &pending{call: &query.Call{Size: size}}
 	}

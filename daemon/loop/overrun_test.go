@@ -1,10 +1,13 @@
 package loop
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
@@ -25,17 +28,17 @@ func (a *apart) SetApart(uint64) bool {
 // much time as the stall has taken, once.
 func TestStallIsNoOverrun(t *testing.T) {
 	workers := &apart{}
-	o, d := &mailbox{epoch: time.Now()}, &device{exec: workers}
-	limit := o.Now() - time.Hour
-	next, ok := d.watch(o.Now(), 1, &limit)
-	if left := next - o.Now(); !ok || workers.rounds > 0 || next != limit || left < 59*time.Minute || left > 61*time.Minute {
+	o, d := newMailbox(), &device{exec: workers}
+	limit := o.now() - time.Hour
+	next, ok := d.watch(o.now(), 1, &limit)
+	if left := next - o.now(); !ok || workers.rounds > 0 || next != limit || left < 59*time.Minute || left > 61*time.Minute {
 		t.Fatalf("after a stall of an hour: %v, %v more; %d rounds ended", ok, left, workers.rounds)
 	}
-	if again, ok := d.watch(o.Now(), 1, &limit); !ok || again != next || workers.rounds > 0 {
+	if again, ok := d.watch(o.now(), 1, &limit); !ok || again != next || workers.rounds > 0 {
 		t.Errorf("before the new limit: %v, %v; %d rounds ended", again, ok, workers.rounds)
 	}
-	limit = o.Now() - time.Hour
-	if _, ok := d.watch(o.Now(), 1, &limit); ok || workers.rounds != 1 {
+	limit = o.now() - time.Hour
+	if _, ok := d.watch(o.now(), 1, &limit); ok || workers.rounds != 1 {
 		t.Errorf("at the new limit: %v; %d rounds ended", ok, workers.rounds)
 	}
 }
@@ -53,14 +56,13 @@ func TestOverrunsTeach(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := &kind{solo: solo, predictor: predictor.New(solo)}
-	l := &loop{core: &core{mailbox: mailbox{epoch: time.Now()}}}
-	l.overruns = &overruns{core: l.core, learned: map[uint64]*predictor.Overrun{}}
+	l := &loop{env: &env{mail: newMailbox()}, overruns: map[uint64]*predictor.Overrun{}}
 	d := &device{kind: k, round: overlap.Round{Queries: [][]models.QueryID{{1, 2}}}}
 	overrun := func(round uint64, ended models.Status) time.Duration {
 		span := models.Span{Batch: models.BatchID(round), End: 1, Size: 1}
 		o := executor.Outcome{Round: round, Took: 40 * ms, Spans: []executor.SpanOutcome{{SpanOutcome: models.SpanOutcome{Span: span, Status: models.SpanOverrun}}}}
 		l.learn(d, &o)
-		l.overruns.learn(d, round, models.SpanOutcome{Span: span, Status: ended, Reached: 1})
+		l.learnLate(d, round, models.SpanOutcome{Span: span, Status: ended, Reached: 1})
 		known, _ := solo.Span(span)
 		return known
 	}
@@ -73,8 +75,8 @@ func TestOverrunsTeach(t *testing.T) {
 	for round := range uint64(8) {
 		known = overrun(round+10, models.SpanDone)
 	}
-	if known < 16*ms || len(l.overruns.learned) > 0 {
-		t.Errorf("after eight rounds of two that took more than 40 ms one takes %v; %d are remembered", known, len(l.overruns.learned))
+	if known < 16*ms || len(l.overruns) > 0 {
+		t.Errorf("after eight rounds of two that took more than 40 ms one takes %v; %d are remembered", known, len(l.overruns))
 	}
 	for round := range uint64(16) {
 		span := models.SpanOutcome{Span: models.Span{Batch: models.BatchID(round), End: 1, Size: 1}, Reached: 1, Took: 10 * ms}
@@ -84,4 +86,116 @@ func TestOverrunsTeach(t *testing.T) {
 	if known < 4*ms || known > 6*ms {
 		t.Errorf("after rounds of two that took 10 ms one takes %v", known)
 	}
+}
+
+// A span that does not end keeps no other service waiting. Its query is answered
+// at its deadline, and the memory of the query stays until the worker is done
+// with it.
+func TestOverrunLeavesTheDeviceToOthers(t *testing.T) {
+	b, f := startLoop(t, 2, func(c *config.Config) { c.Services[0].Target = 2 * time.Second })
+	f.Be(fakeworkers.Endless, true)
+	slow := mustSubmit(t, b, 0)
+	f.AwaitApart(1)
+	batch := f.Sent()[0][0].Batch
+	for range 3 {
+		quick := mustSubmit(t, b, 1)
+		for f.Await().Service != 1 {
+			time.Sleep(time.Millisecond)
+		}
+		f.End(models.SpanDone)
+		isServed(t, b, quick)
+	}
+	wantError(t, answerOf(t, b, slow), 503, "deadline_passed")
+	b.Ask(func() {})
+	if f.Arena(0).Used() == 0 || !f.Abandoned(batch) {
+		t.Errorf("memory in use: %d bytes; its batch was abandoned: %v", f.Arena(0).Used(), f.Abandoned(batch))
+	}
+	f.EndApart(models.SpanStopped)
+	b.Ask(func() {})
+	again := mustSubmit(t, b, 0)
+	f.Await()
+	f.End(models.SpanDone)
+	isServed(t, b, again)
+}
+
+// A span that was set apart and ends before the deadline of its query is answered
+// with its outputs.
+func TestOverrunInTime(t *testing.T) {
+	b, f := startLoop(t, 2, func(c *config.Config) { c.Services[1].Target = 2 * time.Second })
+	f.Be(fakeworkers.Endless, true)
+	slow := mustSubmit(t, b, 0)
+	f.AwaitApart(1)
+	f.EndApart(models.SpanDone)
+	isServed(t, b, slow)
+}
+
+// Who is set apart with a worker that dies is run again.
+func TestOverrunIsLost(t *testing.T) {
+	b, f := startLoop(t, 2, func(c *config.Config) { c.Services[1].Target = 2 * time.Second })
+	f.Be(fakeworkers.Endless, true)
+	slow := mustSubmit(t, b, 0)
+	f.AwaitApart(1)
+	f.EndApart(models.SpanLost)
+	f.Kill(0)
+	f.Revive(0, fakeworkers.Operators)
+	f.Await()
+	f.End(models.SpanDone)
+	isServed(t, b, slow)
+}
+
+// A client that leaves while its span does not end is answered at once.
+func TestOverrunIsCancelled(t *testing.T) {
+	b, f := startLoop(t, 2, func(c *config.Config) { c.Services[1].Target = 2 * time.Second })
+	f.Be(fakeworkers.Endless, true)
+	slow := mustSubmit(t, b, 0)
+	f.AwaitApart(1)
+	batch := f.Sent()[0][0].Batch
+	slow.Service.Backend.Cancel(slow)
+	if err := answerOf(t, b, slow); err == nil || !f.Abandoned(batch) {
+		t.Errorf("%v; its batch was abandoned: %v", err, f.Abandoned(batch))
+	}
+	f.EndApart(models.SpanStopped)
+	b.Ask(func() {})
+}
+
+// A span that does not end on one device keeps nobody waiting on the other: its service
+// runs there, too.
+func TestPoolWithAnOverrun(t *testing.T) {
+	r := newRig(t, rigOptions{services: 1, devices: 2, change: func(c *config.Config) {
+		c.Services[0].Target = 2 * time.Second
+	}})
+	for _, f := range r.pool {
+		f.Be(fakeworkers.Endless, true)
+	}
+	slow := mustSubmit(t, r, 0)
+	r.workers.AwaitApart(1)
+	for range 3 {
+		quick := mustSubmit(t, r, 0)
+		r.pool[1].Await()
+		r.pool[1].End(models.SpanDone)
+		isServed(t, r, quick)
+	}
+	slow.Service.Backend.Cancel(slow)
+	if err := answerOf(t, r, slow); err == nil {
+		t.Error("a client that left has outputs")
+	}
+	r.workers.EndApart(models.SpanStopped)
+	r.sync()
+}
+
+// A query is stopped where it runs when its client leaves, and what drains is answered
+// from every device.
+func TestPoolStopsAndDrains(t *testing.T) {
+	r := newRig(t, rigOptions{services: 1, devices: 2})
+	first, second := mustSubmit(t, r, 0), mustSubmit(t, r, 0)
+	r.pool[0].Await()
+	r.pool[1].Await()
+	second.Service.Backend.Cancel(second)
+	wantError(t, answerOf(t, r, second), http.StatusServiceUnavailable, "cancelled")
+	if r.pool[0].Stops() != 0 || r.pool[1].Stops() != 1 {
+		t.Errorf("%d and %d spans were stopped", r.pool[0].Stops(), r.pool[1].Stops())
+	}
+	r.Drain()
+	r.workers.End(models.SpanDone)
+	isServed(t, r, first)
 }

@@ -65,14 +65,14 @@ type probation struct {
 	trial    models.QueryID // the suspect that runs after a rest, 0 for none
 }
 
-// ruling is what becomes of a query that arrives.
+// ruling is how a query that arrives is treated.
 type ruling struct {
 	alone bool          // it runs in no batch with others
 	trial bool          // it is the only suspect that may run now
 	wait  time.Duration // it is refused for so long, 0 if it is not
 }
 
-// judge returns what becomes of a query.
+// judge returns how a query is to be treated.
 func (p *probation) judge(now time.Duration, s querySort) ruling {
 	p.forget(now)
 	switch known := p.knows(s); {

@@ -3,6 +3,7 @@ package loop
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/observe"
@@ -13,19 +14,19 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-func serviceStatus(s *member, now time.Duration, m overlap.ServiceMetrics, waiting overlap.Waiting) status.Service {
-	counts := s.service.Stats.Counts()
+func serviceStatus(s *service, now time.Duration, m overlap.ServiceMetrics, waiting overlap.Waiting) status.Service {
+	counts := s.entry.Stats.Counts()
 	o := status.Service{
-		Name: s.config.Name, Ready: s.service.Ready(), BestEffort: s.config.BestEffort, TargetMS: float64(s.config.Target) / 1e6,
+		Name: s.config.Name, Ready: s.entry.Ready(), BestEffort: s.config.BestEffort, TargetMS: float64(s.config.Target) / 1e6,
 		Queued: m.Queued, Paused: m.Paused, Arrived: m.Arrived, Refused: byReason(m.Refused),
 		Finished: m.Finished, Late: m.Late, Dropped: byReason(m.Dropped), Failed: byReason(m.Failed), Cancelled: m.Cancelled,
 		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,
 		Overruns: s.line.overruns, Overrun: waiting.Overrun,
 		EngineSeconds: counts.Spans.Took.Seconds(), DeviceSeconds: counts.Device.Took.Seconds(),
-		ID: s.service.ID, Requests: counts, QueueLimit: s.config.QueueLimit, Postponed: waiting.Postponed, InputBytes: s.inputs.Used(), Restarts: s.line.restarts, Cut: cutStatus(s.info),
+		ID: s.entry.ID, Requests: counts, QueueLimit: s.config.QueueLimit, Postponed: waiting.Postponed, InputBytes: s.inputs.Used(), Restarts: s.line.restarts, Cut: cutStatus(s.info),
 		Selection: s.selects(), Moves: s.line.moves, MovesLost: s.line.movesLost,
 	}
-	if asked := s.asked(); asked != s.service { // what was refused before there was a variant
+	if asked := s.asked(); asked != s.entry { // what was refused before there was a variant
 		all := asked.Stats.Counts()
 		counts.Fail, counts.Failures, counts.TurnedAway = all.Fail, all.Failures, all.TurnedAway
 		o.Requests = counts
@@ -38,21 +39,21 @@ func serviceStatus(s *member, now time.Duration, m overlap.ServiceMetrics, waiti
 	if m.Queued > 0 {
 		o.OldestAge = max(now-waiting.Oldest, 0)
 	}
-	if fault := s.fault(); s.service.GivenUp.Load() && fault != nil {
-		again, _ := s.service.TriedAgain()
+	if fault := s.fault(); s.entry.GivenUp.Load() && fault != nil {
+		again, _ := s.entry.TriedAgain()
 		o.Fault = fault.Error() + "; " + again
 	}
 	return o
 }
 
 // replicaStatus returns how the workers of a service stand, none where there is one device.
-func (s *member) replicaStatus(devices []*device) (list []status.Replica) {
+func (s *service) replicaStatus(devices []*device) (list []status.Replica) {
 	for r := range s.each {
 		if len(devices) == 1 {
 			break
 		}
-		o := status.Replica{Device: devices[r.Device].Name, Ready: r.ready}
-		if r.givenUp && r.fault != nil {
+		o := status.Replica{Device: devices[r.place.Device].Name, Ready: r.ready()}
+		if r.state == replicaFailed && r.fault != nil {
 			o.Fault = r.fault.Error()
 		}
 		list = append(list, o)
@@ -61,7 +62,7 @@ func (s *member) replicaStatus(devices []*device) (list []status.Replica) {
 }
 
 // planText says by how many pipelines the batches of a service go, or why by none.
-func (s *member) planText(pipelines int) string {
+func (s *service) planText(pipelines int) string {
 	switch {
 	case s.route.refused != nil:
 		return "not followed: " + s.route.refused.Error()
@@ -98,38 +99,38 @@ func cutStatus(info *wire.Info) *status.Cut {
 	return o
 }
 
-// statusOf returns how a loop with this fleet stands, with the shapes of its predictor
-// or without.
-func statusOf(l *core, f *fleet, shapes bool) *status.Status {
-	now := l.Now()
-	m := l.scheduler.Metrics()
-	waiting := l.scheduler.Waiting(nil)
+// statusOf returns how a loop with some services stands, with the shapes of its predictor or without.
+func statusOf(f *services, workers loading, shapes bool) *status.Status {
+	env := f.env
+	now := env.now()
+	m := env.scheduler.Metrics()
+	waiting := env.scheduler.Waiting(nil)
 	o := &status.Status{
-		Policy: l.config.Policy, Device: l.text(), Emulated: l.devices[0].Emulated, UpSeconds: now.Seconds(),
-		Rounds: m.Rounds, BusySeconds: m.Busy.Seconds(), Load: *l.timeline.Load(true), Pool: poolStatus(f, shapes),
-		Loading: f.loading.status(f.name, func(i int) string { return l.devices[i].Name }, time.Now()), Predictor: predictorStatus(l.kinds[0], f, shapes), At: now,
-		Draining: l.Leaving() || l.Draining(),
+		Policy: env.config.Policy, Device: strings.Join(slices.Compact(slices.Clone(env.texts)), "; "), Emulated: env.devices[0].Emulated, UpSeconds: now.Seconds(),
+		Rounds: m.Rounds, BusySeconds: m.Busy.Seconds(), Load: *env.timeline.Load(true), Pool: poolStatus(f, shapes),
+		Loading: workers.status(f.name, func(i int) string { return env.devices[i].Name }, time.Now()), Predictor: predictorStatus(env.kinds[0], f, shapes), At: now,
+		Draining: env.mail.leaving.Load() || env.mail.draining.Load(),
 	}
 	o.Plans.Made, o.Plans.Kept, o.Plans.Overturned = m.Plans.Made, m.Plans.Kept, m.Plans.Overturned
 	g := &o.Gain
 	var sum observe.Gain
-	sum, g.OverlapNow, g.MergeNow = l.timeline.Gained(now)
+	sum, g.OverlapNow, g.MergeNow = env.timeline.Gained(now)
 	g.OverlapSeconds, g.MergeSeconds = sum.Overlap.Seconds(), sum.Merge.Seconds()
 	var names []string
 	soonest := soonestAnswers(f, &m)
-	for _, front := range l.Services() {
-		for _, s := range front.Each() {
-			member := f.members[s.ID]
-			one := serviceStatus(member, now, f.counted(member, &m), waiting[s.ID])
-			one.Replicas, one.Accuracy = member.replicaStatus(f.devices), f.specs[s.ID].Accuracy
-			if at, ok := soonest[s.ID]; ok && member.config.Target > 0 {
-				one.TargetShare = float64(at) / float64(member.config.Target)
+	for _, front := range env.registry.Services() {
+		for _, entry := range front.Each() {
+			s := f.list[entry.ID]
+			one := serviceStatus(s, now, f.counted(s, &m), waiting[entry.ID])
+			one.Replicas, one.Accuracy = s.replicaStatus(env.devices), f.specs[entry.ID].Accuracy
+			if at, ok := soonest[entry.ID]; ok && s.config.Target > 0 {
+				one.TargetShare = float64(at) / float64(s.config.Target)
 			}
-			one.Plan = member.planText(len(f.specs[s.ID].Pipelines))
-			o.Services, names = append(o.Services, one), append(names, s.Name)
+			one.Plan = s.planText(len(f.specs[entry.ID].Pipelines))
+			o.Services, names = append(o.Services, one), append(names, entry.Name)
 		}
 	}
-	for _, d := range l.devices {
+	for _, d := range env.devices {
 		o.HostLateSeconds += d.late.Seconds()
 		if d.GPU != nil {
 			part := d.GPU()
@@ -142,13 +143,13 @@ func statusOf(l *core, f *fleet, shapes bool) *status.Status {
 
 // poolStatus returns how the devices stand, none where there is one. The predictor of a
 // kind of device that is not the first's is with the first device of its kind.
-func poolStatus(f *fleet, shapes bool) (list []status.Device) {
-	for _, d := range f.devices {
-		if len(f.devices) == 1 {
+func poolStatus(f *services, shapes bool) (list []status.Device) {
+	for _, d := range f.env.devices {
+		if len(f.env.devices) == 1 {
 			break
 		}
 		o := status.Device{Name: d.Name, Text: d.Text, Rounds: d.rounds, BusySeconds: d.busy.Seconds(), Measuring: d.taken}
-		if d.kind != f.kinds[0] && d.kind.devices[0] == d {
+		if d.kind != f.env.kinds[0] && d.kind.devices[0] == d {
 			p := predictorStatus(d.kind, f, shapes)
 			o.Predictor = &p
 		}
@@ -157,7 +158,7 @@ func poolStatus(f *fleet, shapes bool) (list []status.Device) {
 	return list
 }
 
-func predictorStatus(k *kind, f *fleet, shapes bool) status.Predictor {
+func predictorStatus(k *kind, f *services, shapes bool) status.Predictor {
 	p, r := k.learning.Report(), k.predictor.Report(shapes)
 	o := status.Predictor{
 		Phase: p.Phase, Reason: p.Reason, UnknownServices: p.Unknown, Remedy: p.Remedy, Unknown: r.Unknown,
@@ -188,29 +189,29 @@ func predictorStatus(k *kind, f *fleet, shapes bool) status.Predictor {
 // as solo times are known: what waits on a device is served before it, in batches as large as
 // they may be, and it runs on that of its devices where that ends first. What overlapping gains
 // and the round that runs are left out, so it is for comparing daemons and not for deadlines.
-func soonestAnswers(f *fleet, m *overlap.Metrics) map[models.ServiceID]time.Duration {
-	waits := make([]time.Duration, len(f.devices))
-	for i, s := range f.members {
+func soonestAnswers(f *services, m *overlap.Metrics) map[models.ServiceID]time.Duration {
+	waits := make([]time.Duration, len(f.env.devices))
+	for i, s := range f.list {
 		if s == nil || s.info == nil {
 			continue
 		}
 		var on []int
 		for r := range s.each {
-			if r.ready {
-				on = append(on, r.Device)
+			if r.ready() {
+				on = append(on, r.place.Device)
 			}
 		}
 		for _, d := range on {
 			queued, paused := m.Services[i].Queued, m.Services[i].Paused
-			waits[d] += (s.takes(f.devices[d], &f.specs[i], queued) + time.Duration(paused)*s.takes(f.devices[d], &f.specs[i], 1)) / time.Duration(len(on))
+			waits[d] += (s.takes(f.env.devices[d], &f.specs[i], queued) + time.Duration(paused)*s.takes(f.env.devices[d], &f.specs[i], 1)) / time.Duration(len(on))
 		}
 	}
 	found := map[models.ServiceID]time.Duration{}
 	for _, s := range f.served() {
 		for r := range s.each {
-			own := s.takes(f.devices[r.Device], &f.specs[s.service.ID], 1)
-			if before, ok := found[s.service.ID]; r.ready && own > 0 && (!ok || waits[r.Device]+own < before) {
-				found[s.service.ID] = waits[r.Device] + own
+			own := s.takes(f.env.devices[r.place.Device], &f.specs[s.entry.ID], 1)
+			if before, ok := found[s.entry.ID]; r.ready() && own > 0 && (!ok || waits[r.place.Device]+own < before) {
+				found[s.entry.ID] = waits[r.place.Device] + own
 			}
 		}
 	}
@@ -219,11 +220,11 @@ func soonestAnswers(f *fleet, m *overlap.Metrics) map[models.ServiceID]time.Dura
 
 // takes returns how long so many queries of a service take alone on a device, in batches as
 // large as they may be, with its longest sequence; 0 if that is not known.
-func (s *member) takes(on *device, spec *models.Service, queries int) (sum time.Duration) {
+func (s *service) takes(on *device, spec *models.Service, queries int) (sum time.Duration) {
 	if s.info == nil || queries == 0 {
 		return 0
 	}
-	whole := models.Span{Service: s.service.ID, End: spec.Operators}
+	whole := models.Span{Service: s.entry.ID, End: spec.Operators}
 	if len(s.config.SeqLens) > 0 && models.HasSeqLen(s.info.Inputs) {
 		whole.SeqLen = slices.Max(s.config.SeqLens)
 	}

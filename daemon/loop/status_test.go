@@ -40,15 +40,15 @@ func TestTurnedAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer inputs.Close()
-	m := &member{service: query.NewService(0, "a"), inputs: inputs, line: new(lineage)}
-	f := &fleet{core: &core{Options: Options{Listeners: []observe.Listener{&news}}}, members: []*member{m}, specs: make([]models.Service, 1)}
+	m := &service{entry: query.NewService(0, "a"), inputs: inputs, line: new(lineage)}
+	f := &services{env: &env{options: Options{Listeners: []observe.Listener{&news}}, mail: newMailbox()}, list: []*service{m}, specs: make([]models.Service, 1)}
 	f.turnedAway()
 	for _, reason := range []string{query.ReasonGivenUp, query.ReasonGivenUp, query.ReasonInvalid} {
-		m.service.Stats.TurnAway(query.Unavailable(reason, "no"))
+		m.entry.Stats.TurnAway(query.Unavailable(reason, "no"))
 	}
 	f.turnedAway()
 	f.turnedAway()
-	m.service.Stats.TurnAway(query.Unavailable(query.ReasonGivenUp, "no"))
+	m.entry.Stats.TurnAway(query.Unavailable(query.ReasonGivenUp, "no"))
 	f.turnedAway()
 	if !slices.Equal(news, told{2, 1}) {
 		t.Errorf("%v, want 2 and then 1", news)
@@ -62,10 +62,10 @@ func TestTurnedAway(t *testing.T) {
 // which the driver wants, and only where there is a GPU.
 func TestInputsCanBePinned(t *testing.T) {
 	for _, there := range []bool{false, true} {
-		f := &fleet{core: &core{Options: Options{Devices: []Device{{}, {}}}}}
-		f.config.Worker.InputBytes = 1
+		f := &services{env: &env{options: Options{Devices: []Device{{}, {}}}}}
+		f.env.config.Worker.InputBytes = 1
 		if there {
-			f.Devices[1].GPU = func() (s gpu.Status) { return s }
+			f.env.options.Devices[1].GPU = func() (s gpu.Status) { return s }
 		}
 		inputs, err := f.newInputs()
 		if err != nil {

@@ -130,20 +130,12 @@ func (r *room) promoted(name string) int {
 
 // large are types above the limit for methods, which they must not exceed further.
 var large = map[string]int{
-	"daemon.Daemon":          50,
-	"daemon.reload":          60,
-	"daemon/http.decoder":    44,
-	"daemon/http.exchange":   46,
-	"daemon/loop.Backend":    47,
-	"daemon/loop.again":      60,
-	"daemon/loop.crew":       74,
-	"daemon/loop.fleet":      56,
-	"daemon/loop.learner":    46,
-	"daemon/loop.loop":       42,
-	"daemon/loop.selecting":  61,
-	"daemon/loop.succession": 59,
-	"lab/sim.balancer":       42,
-	"lab/sim.node":           45,
+	"daemon.Daemon":        50,
+	"daemon.reload":        60,
+	"daemon/http.decoder":  44,
+	"daemon/http.exchange": 46,
+	"lab/sim.balancer":     42,
+	"lab/sim.node":         45,
 }
 
 // receiver returns the name of the type that a method belongs to.

@@ -8,8 +8,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
 )
 
-// Device is a GPU. Its fields must be set before the first call.
-type Device struct {
+// device is a GPU. Its fields must be set before the first call.
+type device struct {
 	*dgxa100.Device
 	Model Model
 	// NeedsReset defers a change of the MIG mode to a reset, as on GPUs that are passed
@@ -35,8 +35,8 @@ type process struct {
 	memory uint64
 }
 
-func newDevice(s *Server, m Model, index int) *Device {
-	d := &Device{Device: dgxa100.NewDevice(index), Model: m, server: s, Mode: nvml.COMPUTEMODE_DEFAULT}
+func newDevice(s *Server, m Model, index int) *device {
+	d := &device{Device: dgxa100.NewDevice(index), Model: m, server: s, Mode: nvml.COMPUTEMODE_DEFAULT}
 	d.UUID = uuid("GPU", fmt.Sprint("device ", index))
 	d.Name = m.Name
 	d.PciBusID = fmt.Sprintf("00000000:%02X:00.0", 0x3b+index)
@@ -57,7 +57,7 @@ var privileged = []string{
 }
 
 // refusal returns the code with which every call of this kind fails at present.
-func (d *Device) refusal(call string) nvml.Return {
+func (d *device) refusal(call string) nvml.Return {
 	needsMIG := slices.Contains(privileged, call)
 	switch {
 	case d.lost:
@@ -76,7 +76,7 @@ func always[T any](value T) func() (T, nvml.Return) {
 }
 
 // setReadings implements the calls that only read.
-func (d *Device) setReadings() {
+func (d *device) setReadings() {
 	d.GetPciInfoFunc = func() (p nvml.PciInfo, code nvml.Return) {
 		for i, c := range []byte(d.PciBusID) {
 			p.BusId[i] = int8(c)
@@ -107,7 +107,7 @@ func (d *Device) setReadings() {
 }
 
 // running returns the processes on a MIG device, or with "" those on the whole device.
-func (d *Device) running(uuid string) (all []nvml.ProcessInfo) {
+func (d *device) running(uuid string) (all []nvml.ProcessInfo) {
 	for _, p := range d.processes {
 		if uuid == "" || p.uuid == uuid {
 			all = append(all, nvml.ProcessInfo{Pid: uint32(p.pid), UsedGpuMemory: p.memory})
@@ -154,7 +154,7 @@ func (s *Server) Reset(index int) {
 }
 
 // setMIG implements the calls for the MIG mode, profiles and placements.
-func (d *Device) setMIG() {
+func (d *device) setMIG() {
 	d.GetMigModeFunc = func() (int, int, nvml.Return) { return d.MigMode, d.pending, nvml.SUCCESS }
 	d.SetMigModeFunc = func(mode int) (nvml.Return, nvml.Return) { return d.setMode(mode), nvml.SUCCESS }
 	d.GetGpuInstanceProfileInfoFunc = func(number int) (info nvml.GpuInstanceProfileInfo, code nvml.Return) {
@@ -182,7 +182,7 @@ func (d *Device) setMIG() {
 }
 
 // inMode returns a profile by its ID, or nil if it does not exist or the MIG mode is off.
-func (d *Device) inMode(info *nvml.GpuInstanceProfileInfo) *profile {
+func (d *device) inMode(info *nvml.GpuInstanceProfileInfo) *profile {
 	if d.MigMode != nvml.DEVICE_MIG_ENABLE {
 		return nil
 	}
@@ -191,7 +191,7 @@ func (d *Device) inMode(info *nvml.GpuInstanceProfileInfo) *profile {
 
 // setMode changes the mode if the GPU is idle and has no instances. Otherwise the change is
 // pending.
-func (d *Device) setMode(mode int) nvml.Return {
+func (d *device) setMode(mode int) nvml.Return {
 	d.pending = mode
 	d.server.note("mode %d", mode)
 	switch {
@@ -207,14 +207,14 @@ func (d *Device) setMode(mode int) nvml.Return {
 }
 
 // free reports whether the slices at start are free and the profile's limit is not reached.
-func (d *Device) free(p *profile, start uint32) bool {
+func (d *device) free(p *profile, start uint32) bool {
 	return d.count(p) < p.Max && !slices.ContainsFunc(d.instances, func(gi *gpuInstance) bool {
 		at := gi.Info.Placement
 		return start < at.Start+at.Size && at.Start < start+p.Size
 	})
 }
 
-func (d *Device) count(p *profile) (n uint32) {
+func (d *device) count(p *profile) (n uint32) {
 	for _, gi := range d.instances {
 		if gi.profile == p {
 			n++
@@ -225,7 +225,7 @@ func (d *Device) count(p *profile) (n uint32) {
 
 // room returns how many more instances of a profile could be created, lowest placements
 // first.
-func (d *Device) room(p *profile) (n int) {
+func (d *device) room(p *profile) (n int) {
 	end, count := uint32(0), d.count(p)
 	for _, start := range p.Starts {
 		if start >= end && count < p.Max && d.free(p, start) {
@@ -236,7 +236,7 @@ func (d *Device) room(p *profile) (n int) {
 }
 
 // setInstances implements the calls that create and list instances.
-func (d *Device) setInstances() {
+func (d *device) setInstances() {
 	d.CreateGpuInstanceWithPlacementFunc = func(info *nvml.GpuInstanceProfileInfo, at *nvml.GpuInstancePlacement) (nvml.GpuInstance, nvml.Return) {
 		p := d.inMode(info)
 		switch {

@@ -11,7 +11,7 @@ import (
 
 type gpuInstance struct {
 	*dgxa100.GpuInstance
-	device  *Device
+	device  *device
 	profile *profile
 	compute []*computeInstance
 }
@@ -29,7 +29,7 @@ var computeSlices = map[int]uint32{
 }
 
 // sorted returns the instances in the order of their placements.
-func (d *Device) sorted() []*gpuInstance {
+func (d *device) sorted() []*gpuInstance {
 	return slices.SortedFunc(slices.Values(d.instances), func(a, b *gpuInstance) int {
 		return int(a.Info.Placement.Start) - int(b.Info.Placement.Start)
 	})
@@ -37,7 +37,7 @@ func (d *Device) sorted() []*gpuInstance {
 
 // add creates a GPU instance with the lowest free ID of its profile, because drivers reuse
 // the IDs of destroyed instances.
-func (d *Device) add(p *profile, start uint32) *gpuInstance {
+func (d *device) add(p *profile, start uint32) *gpuInstance {
 	id := p.FirstID
 	for slices.ContainsFunc(d.instances, func(gi *gpuInstance) bool { return gi.Info.Id == id }) {
 		id++
@@ -139,7 +139,7 @@ type migDevice struct {
 	uuid string
 }
 
-func (d *Device) migDevices() (all []*migDevice) {
+func (d *device) migDevices() (all []*migDevice) {
 	for _, gi := range d.sorted() {
 		for _, ci := range gi.compute {
 			all = append(all, ci.mig)

@@ -1,7 +1,7 @@
 // Package fakegpu is a host with GPUs for tests. It extends the fake server of go-nvml by the
 // rules of real MIG hardware.
 //
-// A [Server] is an nvml.Interface with [Device]s of a [Model]. It enforces where instances
+// A [Server] is an nvml.Interface with GPUs of a [Model]. It enforces where instances
 // may lie and how many there may be, the order of creating and destroying, privileges, and
 // that nothing in use is destroyed. It fails where a test asks for that, and logs every call
 // that changes something.
@@ -29,7 +29,7 @@ import (
 type Server struct {
 	*dgxa100.Server
 	// Devices are the GPUs in the order of their indices.
-	Devices []*Device
+	Devices []*device
 	// Unprivileged makes calls that need root return NO_PERMISSION.
 	Unprivileged bool
 	// Missing lists symbols that the driver does not have.

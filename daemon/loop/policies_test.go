@@ -14,16 +14,15 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/planning/selection"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// variantRig is the fleet of a service with variants, on a device that computes nothing. Its
+// variantRig is the services of a service with variants, on a device that computes nothing. Its
 // clock goes on a solve period whenever policies are considered.
 type variantRig struct {
-	selecting
+	*policies
 	t *testing.T
 }
 
@@ -32,63 +31,61 @@ type variantRig struct {
 // the fastest, too, few policies are calculated, which is slow under the race detector.
 func newVariantRig(t *testing.T, latencies ...time.Duration) *variantRig {
 	t.Helper()
-	c := &core{Options: Options{Goroutines: new(sync.WaitGroup), Life: t.Context(), Log: zerolog.Nop()}}
-	c.Registry, c.epoch, c.inbox, c.ending = new(query.Registry), time.Now(), make(chan message, inboxLimit), make(chan struct{})
-	c.config.Worker.InputBytes = 1 << 12
-	f := &fleet{core: c, families: map[string]*family{}}
+	e := &env{options: Options{Goroutines: new(sync.WaitGroup), Life: t.Context()}, log: zerolog.Nop(), mail: newMailbox()}
+	e.config.Worker.InputBytes = 1 << 12
+	f := &services{env: e, families: map[string]*family{}}
 	var operators []int
 	for range latencies {
 		operators = append(operators, 1)
 	}
-	var err error
-	if c.pool, err = newPool([]Device{{Text: "here", Kind: "here"}}, operators); err != nil {
+	if err := e.place([]Device{{Text: "here", Kind: "here"}}, operators); err != nil {
 		t.Fatal(err)
 	}
 	for i, latency := range latencies {
 		id := models.ServiceID(i)
 		for size := 1; size <= 128; size *= 2 {
-			if err := c.kinds[0].solo.SetOperators(id, size, 0, []int64{int64(latency) * int64(size+1) / 2}); err != nil {
+			if err := e.kinds[0].solo.SetOperators(id, size, 0, []int64{int64(latency) * int64(size+1) / 2}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		s := config.Service{Name: fmt.Sprintf("s/v%d", i), Target: 200 * time.Millisecond, MaxBatch: 1,
 			Variants: []config.Variant{{Name: fmt.Sprintf("v%d", i), Accuracy: 70 - float64(i)}}}
-		m := newMember(&s, []Place{{Share: "1 threads"}}, 1)
+		m := newService(&s, []Place{{Share: "1 threads"}}, 1)
 		if err := f.furnish(m, id); err != nil {
 			t.Fatal(err)
 		}
 		m.info = &wire.Info{Hash: fmt.Sprintf("hash%d", i), ORTVersion: "1", Operators: make([]models.Operator, 1)}
-		f.members, f.specs = append(f.members, m), append(f.specs, scheduled(id, &s))
+		f.list, f.specs = append(f.list, m), append(f.specs, scheduled(id, &s))
 	}
 	f.publish()
 	t.Cleanup(func() {
-		for _, m := range f.members {
+		for _, m := range f.list {
 			if err := f.closeInputs(m); err != nil {
 				t.Error(err)
 			}
 		}
 	})
-	return &variantRig{selecting{f}, t}
+	return &variantRig{&policies{e, f}, t}
 }
 
 // configure changes what the configuration says of all variants, as a reload does that needs
 // no worker.
 func (r *variantRig) configure(change func(s *config.Service)) {
-	for i, m := range r.members {
+	for i, m := range r.services.list {
 		change(&m.config)
-		r.specs[i] = scheduled(models.ServiceID(i), &m.config)
+		r.services.specs[i] = scheduled(models.ServiceID(i), &m.config)
 	}
-	r.publish()
+	r.services.publish()
 }
 
 // minute lets a solve period pass, and has the policies of the family considered.
 func (r *variantRig) minute() *family {
-	r.epoch = r.epoch.Add(-solvePeriod)
-	of := r.families["s"]
+	r.env.mail.epoch = r.env.mail.epoch.Add(-solvePeriod)
+	of := r.services.families["s"]
 	if r.consider(of); of.solving {
-		(<-r.inbox).ask()
+		(<-r.env.mail.inbox).ask()
 	}
-	r.Goroutines.Wait()
+	r.env.options.Goroutines.Wait()
 	return of
 }
 
@@ -101,7 +98,7 @@ func TestPolicyAfterLargerBatches(t *testing.T) {
 		if of := r.minute(); of.refused != nil || of.live.Set() == nil {
 			t.Fatalf("max_batch %d: %v", most, of.refused)
 		}
-		if r.minute(); r.Select("s", most, time.Second) == "" {
+		if r.minute(); r.services.Select("s", most, time.Second) == "" {
 			t.Errorf("max_batch %d: no variant is selected", most)
 		}
 	}
@@ -128,17 +125,17 @@ func TestPoliciesNeverPanic(t *testing.T) {
 		if calculated {
 			order = -1
 		}
-		for i, m := range r.members {
+		for i, m := range r.services.list {
 			m.config.Variants[0].Accuracy = 70 + order*float64(i)
 		}
-		for i, m := range r.members {
+		for i, m := range r.services.list {
 			m.info.Hash = fmt.Sprintf("hash%d.%d", i, random.IntN(2))
 			if m.state = stateServing; random.IntN(8) == 0 {
 				m.state = stateRetiring
 			}
 		}
-		r.publish()
-		w, ok := r.worker(r.families["s"])
+		r.services.publish()
+		w, ok := r.worker(r.services.families["s"])
 		if ok {
 			r.write(random, w, file)
 		}
@@ -165,8 +162,8 @@ func TestPoliciesNeverPanic(t *testing.T) {
 		}
 		for _, waiting := range []int{math.MinInt, -1, 0, 1, 2, 32, 33, 128, math.MaxInt} {
 			for _, slack := range []time.Duration{math.MinInt64, -1, 0, 1, time.Millisecond, 300 * time.Millisecond, math.MaxInt64} {
-				name := r.Select("s", waiting, slack)
-				if name != "" && !slices.ContainsFunc(r.served(), func(m *member) bool { return m.config.Name == name }) {
+				name := r.services.Select("s", waiting, slack)
+				if name != "" && !slices.ContainsFunc(r.services.served(), func(m *service) bool { return m.config.Name == name }) {
 					t.Fatalf("step %d: %q is selected, which does not serve", step, name)
 				}
 			}

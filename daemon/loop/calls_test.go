@@ -1,37 +1,21 @@
-package daemon
+package loop
 
 import (
 	"errors"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 )
-
-// startLoop starts a backend with so many services and fake workers, all of
-// them ready. It ends with the test.
-func startLoop(t *testing.T, services int, change func(*config.Config)) (*backend, *fakeWorkers) {
-	t.Helper()
-	c := fakeConfig(services, change)
-	f := newFakeWorkers(t, services)
-	b := newBackend(t, c, f, nil)
-	b.Begin()
-	for i := range services {
-		f.revive(i, fakeOperators)
-	}
-	b.Ask(func() {})
-	t.Cleanup(func() {
-		b.Close()
-		f.check()
-	})
-	return b, f
-}
 
 // The scheduler's reasons reach clients by the names that the protocol has.
 func TestReasonsOfTheScheduler(t *testing.T) {
@@ -51,43 +35,43 @@ func TestReasonsOfTheScheduler(t *testing.T) {
 func TestLoopRunsAgainWhatWasLost(t *testing.T) {
 	b, f := startLoop(t, 1, nil)
 	c := mustSubmit(t, b, 0)
-	f.await()
-	f.hold()
-	f.kill(0)
+	f.Await()
+	f.Hold()
+	f.Kill(0)
 	b.Ask(func() {})
-	if f.end(models.SpanDone) {
+	if f.End(models.SpanDone) {
 		t.Error("a round was sent to a service whose worker is lost")
 	}
-	f.letGo()
-	f.revive(0, fakeOperators)
-	f.await()
-	f.end(models.SpanDone)
+	f.LetGo()
+	f.Revive(0, fakeworkers.Operators)
+	f.Await()
+	f.End(models.SpanDone)
 	isServed(t, b, c)
 }
 
 // An outcome that comes late, with the next worker ready by then, does not
 // take that one down; whatever came late, the service goes on.
 func TestLoopIsNotMisledByALateOutcome(t *testing.T) {
-	for _, operators := range []int{fakeOperators, fakeOperators + 1, fakeOperators - 1} {
+	for _, operators := range []int{fakeworkers.Operators, fakeworkers.Operators + 1, fakeworkers.Operators - 1} {
 		b, f := startLoop(t, 1, nil)
 		c := mustSubmit(t, b, 0)
-		f.await()
-		f.hold()
+		f.Await()
+		f.Hold()
 		b.Ask(func() { // the loop is busy while all of this happens
-			f.kill(0)
-			f.revive(0, operators)
-			for _, e := range f.taken() {
+			f.Kill(0)
+			f.Revive(0, operators)
+			for _, e := range f.Taken() {
 				b.Event(0, e)
 			}
 		})
-		f.await()
-		f.end(models.SpanDone)
+		f.Await()
+		f.End(models.SpanDone)
 		if err := answerOf(t, b, c); err != nil {
 			t.Errorf("%d operators: %v", operators, err)
 		}
 		c = mustSubmit(t, b, 0)
-		f.await()
-		f.end(models.SpanDone)
+		f.Await()
+		f.End(models.SpanDone)
 		if err := answerOf(t, b, c); err != nil {
 			t.Errorf("%d operators, the next query: %v", operators, err)
 		}
@@ -100,26 +84,26 @@ func TestLoopIsNotMisledByALateOutcome(t *testing.T) {
 func TestLoopCancels(t *testing.T) {
 	b, f := startLoop(t, 1, nil)
 	running := mustSubmit(t, b, 0)
-	f.await()
+	f.Await()
 	waiting := mustSubmit(t, b, 0)
 	waiting.Service.Backend.Cancel(waiting)
 	wantError(t, answerOf(t, b, waiting), 503, "cancelled")
 	running.Service.Backend.Cancel(running)
 	wantError(t, answerOf(t, b, running), 503, "cancelled")
-	if f.mu.stopped != 1 || f.mu.runs != 1 {
-		t.Errorf("%d stops, %d runs", f.mu.stopped, f.mu.runs)
+	if f.Stops() != 1 || len(f.Sent()) != 1 {
+		t.Errorf("%d stops, %d runs", f.Stops(), len(f.Sent()))
 	}
 }
 
 func TestLoopRefusesForAServiceGivenUp(t *testing.T) {
 	b, f := startLoop(t, 2, nil)
-	f.kill(0)
-	f.tell(executor.Event{Kind: executor.WorkerFailed, Service: 0, Err: errors.New("too often")})
+	f.Kill(0)
+	f.Tell(executor.Event{Kind: executor.WorkerFailed, Service: 0, Err: errors.New("too often")})
 	wantError(t, answerOf(t, b, mustSubmit(t, b, 0)), 503, "given_up")
-	f.revive(0, fakeOperators)
+	f.Revive(0, fakeworkers.Operators)
 	c := mustSubmit(t, b, 0)
-	f.await()
-	f.end(models.SpanDone)
+	f.Await()
+	f.End(models.SpanDone)
 	isServed(t, b, c)
 }
 
@@ -127,7 +111,7 @@ func TestLoopRefusesForAServiceGivenUp(t *testing.T) {
 func TestLoopGivesUp(t *testing.T) {
 	b, f := startLoop(t, 1, nil)
 	calls := []*query.Call{mustSubmit(t, b, 0), mustSubmit(t, b, 0), mustSubmit(t, b, 0)}
-	f.await()
+	f.Await()
 	b.Drain()
 	if _, err := submit(t, b, 0, 0); !errors.Is(err, query.ErrDraining) {
 		t.Errorf("a query at a draining daemon: %v", err)
@@ -182,13 +166,13 @@ func TestLoopUnderRandomEvents(t *testing.T) {
 				}
 				switch service := random.IntN(services); random.IntN(12) {
 				case 0:
-					f.kill(service)
+					f.Kill(service)
 				case 1, 2:
-					f.revive(service, 1+random.IntN(3))
+					f.Revive(service, 1+random.IntN(3))
 				case 3:
-					f.end(models.SpanFailed)
+					f.End(models.SpanFailed)
 				default:
-					f.end(models.SpanDone)
+					f.End(models.SpanDone)
 				}
 			}
 		})
@@ -214,5 +198,45 @@ func TestLoopUnderRandomEvents(t *testing.T) {
 		all.Wait()
 		close(over)
 		chaos.Wait()
+	}
+}
+
+// over returns the queries that are over, once the loop has handled all that it
+// was told.
+func over(t *testing.T, b *rig) []timeline.Query {
+	t.Helper()
+	b.Ask(func() {})
+	return b.Timeline().ReadQueries(0).Queries
+}
+
+// Each query that ends is remembered, whatever becomes of it.
+func TestQueriesThatEnd(t *testing.T) {
+	b, f := startLoop(t, 1, func(c *config.Config) { c.Services[0].QueueLimit = 1 })
+	c := mustSubmit(t, b, 0)
+	f.Await()
+	waiting := mustSubmit(t, b, 0)
+	refused := mustSubmit(t, b, 0)
+	wantError(t, answerOf(t, b, refused), http.StatusServiceUnavailable, query.ReasonQueueFull)
+	f.End(models.SpanDone)
+	isServed(t, b, c)
+	f.Await()
+	f.End(models.SpanFailed)
+	answerOf(t, b, waiting)
+	list := over(t, b)
+	if len(list) != 3 {
+		t.Fatalf("%+v", list)
+	}
+	for i, want := range []struct {
+		result, reason string
+		ran            bool
+	}{{"refused", "queue_full", false}, {"finished", "", true}, {"failed", "model_failed", true}} {
+		q := list[i]
+		if q.Result != want.result || q.Reason != want.reason || (q.Batch != 0) != want.ran || (q.Started > 0) != want.ran ||
+			q.Service != "s0" || q.Size != 1 || q.End < q.Arrival || q.Deadline-q.Arrival != b.Services()[0].QoSTarget {
+			t.Errorf("query %d: %+v", i, q)
+		}
+		if want.ran && (q.Started < q.Arrival || q.Started > q.End) {
+			t.Errorf("query %d started out of its time: %+v", i, q)
+		}
 	}
 }

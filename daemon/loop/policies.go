@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"context"
 	"math"
 	"time"
 
@@ -9,14 +8,17 @@ import (
 	"github.com/overlapd/overlapd/planning/selection"
 )
 
-// selecting keeps the policies by which variants are selected.
+// policies keeps the policies by which variants are selected.
 //
 // It runs in the scheduler goroutine, where a panic ends the daemon, and policies come from
 // files, so nothing of a file is an index here: selection.ReadSet returns a set only if it is
 // whole and fits the variants, selection itself compares latencies and makes choices, and what
-// it chooses is a name, which the scheduler looks up ([fleet.Select]). TestPoliciesNeverPanic
+// it chooses is a name, which the scheduler looks up ([services.Select]). TestPoliciesNeverPanic
 // holds this to files, configurations and reloads that are made up.
-type selecting struct{ *fleet }
+type policies struct {
+	env      *env
+	services *services
+}
 
 // Of what policies are calculated for: queries that may wait, levels of slack, and the lowest
 // load as a part of the highest that there could be.
@@ -33,55 +35,61 @@ const solvePeriod = time.Minute
 // policies where there are none for its variants as they are. What its own spans saved beside
 // others is time that those did not take from it: a query that runs beside another for nothing
 // leaves all of the device.
-func (f selecting) heed() {
-	if len(f.families) == 0 {
+func (p *policies) heed() {
+	if len(p.services.families) == 0 {
 		return
 	}
-	load := f.timeline.Load(true)
+	load := p.env.timeline.Load(true)
 	if load.WindowSeconds == 0 {
 		return
 	}
-	for _, of := range f.families {
+	for _, of := range p.services.families {
 		others := 0.0
 		for name, l := range load.Services {
-			if s := f.serving(name); s == nil || s.family != of {
+			if s := p.services.serving(name); s == nil || s.family != of {
 				others += l.DeviceSeconds
 			} else {
 				others -= l.SavedSeconds
 			}
 		}
-		of.live.Share(others / (load.WindowSeconds * float64(len(f.devices))))
-		f.consider(of)
+		of.live.Share(others / (load.WindowSeconds * float64(len(p.env.devices))))
+		p.consider(of)
 	}
 }
 
 // consider has policies for a family calculated or read, if that is due.
-func (f selecting) consider(of *family) {
+func (p *policies) consider(of *family) {
 	file, again := of.file, of.solved > 0
-	if of.solving || len(of.variants) < 2 || !of.serves() || again && (file != "" || f.Now()-of.solved < solvePeriod) {
+	if of.solving || len(of.variants) < 2 || !of.serves() || again && (file != "" || p.env.now()-of.solved < solvePeriod) {
 		return
 	}
-	w, ok := f.worker(of)
+	w, ok := p.worker(of)
 	if set := of.live.Set(); !ok || again && set != nil && !set.Drifted(&w) {
 		return
 	}
-	of.solving, of.solved = true, max(f.Now(), 1)
-	f.Goroutines.Go(func() {
-		defer f.Broaden()()
-		set, err := policies(f.Life, w, file)
-		f.tell(message{ask: func() { f.follow(of, set, err) }})
+	of.solving, of.solved = true, max(p.env.now(), 1)
+	p.env.options.Goroutines.Go(func() {
+		defer p.env.breadth.hold()()
+		var set *selection.Set
+		var err error
+		if file != "" {
+			set, err = selection.ReadSet(file, &w)
+		} else {
+			set, err = w.SolveSet(p.env.options.Life, w.Rate*lowestLoad, w.Rate, nil)
+		}
+		p.env.mail.tell(func() { p.follow(of, set, err) })
 	})
 }
 
 // follow has a family follow policies, if there are any.
-func (f selecting) follow(of *family, set *selection.Set, err error) {
+func (p *policies) follow(of *family, set *selection.Set, err error) {
 	of.solving, of.refused = false, err
 	if of.live.Use(set); err != nil {
-		f.Log.Error().Err(err).Str("service", of.front.Name).Msg("no variant policy: the fastest variant answers")
+		p.env.log.Error().Err(err).Str("service", of.front.Name).Msg("no variant policy: the fastest variant answers")
 		return
 	}
 	first, last := set.Policies[0], set.Policies[len(set.Policies)-1]
-	f.Log.Info().Str("service", of.front.Name).Int("policies", len(set.Policies)).
+	p.env.log.Info().Str("service", of.front.Name).Int("policies", len(set.Policies)).
 		Float64("from", thousandths(first.Rate)).Float64("to", thousandths(last.Rate)).
 		Float64("accuracy_from", thousandths(first.Accuracy)).Float64("accuracy_to", thousandths(last.Accuracy)).
 		Msg("variants selected by a policy")
@@ -90,24 +98,16 @@ func (f selecting) follow(of *family, set *selection.Set, err error) {
 // thousandths rounds a number for the log, which would have all its digits.
 func thousandths(v float64) float64 { return math.Round(1000*v) / 1000 }
 
-// policies reads policies from a file, or calculates them.
-func policies(ctx context.Context, w selection.Worker, file string) (*selection.Set, error) {
-	if file != "" {
-		return selection.ReadSet(file, &w)
-	}
-	return w.SolveSet(ctx, w.Rate*lowestLoad, w.Rate, nil)
-}
-
 // worker returns what a policy of a family is for: its variants that are known, each with
 // its latencies in the middle of its runs. The scheduler holds what is selected against the
 // bound: if that were counted here, too, a device would bear less than it does, and of two
 // variants the one that ran more often would seem slower by all that has disturbed it. It is
 // false while one is still to load.
-func (f selecting) worker(of *family) (w selection.Worker, ok bool) {
+func (p *policies) worker(of *family) (w selection.Worker, ok bool) {
 	w = selection.Worker{CV: 1, Drop: true, Queue: longestQueue, Levels: slackLevels}
 	for _, m := range of.variants {
-		v, on, places := f.measured(m)
-		if v.Latency == nil && !m.service.GivenUp.Load() {
+		v, on, places := p.measured(m)
+		if v.Latency == nil && !m.entry.GivenUp.Load() {
 			return w, false
 		}
 		if v.Latency == nil {
@@ -124,12 +124,12 @@ func (f selecting) worker(of *family) (w selection.Worker, ok bool) {
 
 // measured returns a variant with its latencies on a kind of device, none if they are not
 // known, and on how many devices it is. Of several kinds that of its first device counts.
-func (f selecting) measured(m *member) (v selection.Variant, on *kind, places int) {
+func (p *policies) measured(m *service) (v selection.Variant, on *kind, places int) {
 	_, c := m.config.Of()
 	v = selection.Variant{Name: m.variant, Accuracy: c.Accuracy}
 	for r := range m.each {
 		if on == nil {
-			on = f.devices[r.Device].kind
+			on = p.env.devices[r.place.Device].kind
 		}
 		places++
 	}
@@ -139,7 +139,7 @@ func (f selecting) measured(m *member) (v selection.Variant, on *kind, places in
 	if !on.devices[0].Emulated { // nobody has the files of its models
 		v.Hash = m.measuredAs(on)
 	}
-	spec := &f.specs[m.service.ID]
+	spec := &p.services.specs[m.entry.ID]
 	span := models.Span{Service: spec.ID, End: spec.Operators}
 	for _, t := range m.info.Solo {
 		span.SeqLen = max(span.SeqLen, t.SeqLen)

@@ -1,7 +1,6 @@
-package daemon
+package loop
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,54 +8,47 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/learning"
-	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/training"
 )
 
-// inDataset returns how many spans the groups have that were measured, and
-// fails the test where a row is not what the device takes.
-func inDataset(t *testing.T, d *training.Dataset, device *fakeDevice) (spans map[int]int) {
+// stored returns what a loop that has ended left in its state file.
+func stored(t *testing.T, dir string) (*training.Dataset, map[string][]training.OperatorTimes) {
 	t.Helper()
-	spans = map[int]int{}
-	for _, row := range d.Rows {
-		var group []executor.SpanOutcome
-		for _, s := range row.Group.Spans {
-			var service models.ServiceID
-			if _, err := fmt.Sscanf(d.Models[s.Service].Name, "s%d", &service); err != nil {
-				t.Fatal(err)
-			}
-			s.Service = service
-			group = append(group, executor.SpanOutcome{SpanOutcome: models.SpanOutcome{Span: s}})
-		}
-		if want := float64(device.group(group)) / 1e3; !nearly(row.Median, want) || row.Repeats != 3 {
-			t.Errorf("%v: %v µs in %d runs, want %v in 3", row.Group, row.Median, row.Repeats, want)
-		}
-		spans[len(row.Group.Spans)]++
+	file, store := openStore(t, dir)
+	defer file.Close()
+	d, err := store.Dataset(fakeworkers.DeviceName, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return spans
+	operators, err := store.Operators(fakeworkers.DeviceName, d.Models)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, operators
 }
 
 // What an idle daemon measures is in the state file, right and complete.
 func TestMeasuresWhileIdle(t *testing.T) {
-	r := startRig(t, rigOptions{services: 3, device: &calm})
+	r := newRig(t, rigOptions{measures: true, services: 3, device: &fakeworkers.Calm})
 	p := r.await("solo")
 	says(t, p.Reason, "24 of 24 measurements are made; make a predictor from them with overlapd train")
-	if n := r.workers.held(); n != 0 {
+	if n := r.workers.Held(); n != 0 {
 		t.Errorf("the workers hold %d batches", n)
 	}
 	r.serves()
 	r.stop()
-	d, operators := stored(t, r.config.StateDir)
-	spans := inDataset(t, d, &calm)
+	d, operators := stored(t, r.dir)
+	spans := fakeworkers.Rows(t, d, &fakeworkers.Calm)
 	// Whole models, sampled groups of one, and of two.
 	if len(d.Rows) != 6+12 || spans[1] < 7 || spans[2] < 10 {
 		t.Errorf("%d rows, by spans %v", len(d.Rows), spans)
 	}
 	for i, m := range d.Models {
-		if m != fakeModel(i, fakeOperators) {
+		if m != fakeworkers.Model(i, fakeworkers.Operators) {
 			t.Errorf("model %+v", m)
 		}
 		times := operators[m.Name]
@@ -65,7 +57,7 @@ func TestMeasuresWhileIdle(t *testing.T) {
 		}
 		for _, o := range times {
 			for op, micros := range o.Micros {
-				if want := float64(100 * (i + 1) * o.Size); !nearly(micros, want) {
+				if want := float64(100 * (i + 1) * o.Size); !fakeworkers.Nearly(micros, want) {
 					t.Errorf("operator %d of %s with batch size %d takes %v µs, want %v", op, m.Name, o.Size, micros, want)
 				}
 			}
@@ -76,24 +68,24 @@ func TestMeasuresWhileIdle(t *testing.T) {
 // A query that comes while a group is measured does not wait for its end, and
 // what it disturbed is measured again once it has been quiet.
 func TestQueryWhileMeasuring(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2})
-	round, before := r.workers.awaitRound()
+	r := newRig(t, rigOptions{measures: true, services: 2})
+	round, before := r.workers.AwaitRound()
 	if round < measuringIDs {
 		t.Fatalf("round %d is not one that measures", round)
 	}
-	c := mustSubmit(t, r.backend, 0)
+	c := mustSubmit(t, r, 0)
 	for round >= measuringIDs {
-		round, _ = r.workers.awaitRound()
+		round, _ = r.workers.AwaitRound()
 	}
-	if n := r.workers.held(); n != 1 {
+	if n := r.workers.Held(); n != 1 {
 		t.Errorf("the workers hold %d batches, want that of the query", n)
 	}
 	arrival := c.Arrival
-	r.workers.end(models.SpanDone)
-	isServed(t, r.backend, c)
-	round, again := r.workers.awaitRound()
-	if calm := time.Since(arrival); calm < learning.Quiet {
-		t.Errorf("measuring goes on %v after a query came", calm)
+	r.workers.End(models.SpanDone)
+	isServed(t, r, c)
+	round, again := r.workers.AwaitRound()
+	if quiet := time.Since(arrival); quiet < learning.Quiet {
+		t.Errorf("measuring goes on %v after a query came", quiet)
 	}
 	if round < measuringIDs || len(again) != 1 || len(before) != 1 {
 		t.Fatalf("round %d of %v after %v", round, again, before)
@@ -102,28 +94,28 @@ func TestQueryWhileMeasuring(t *testing.T) {
 	if again[0] != before[0] {
 		t.Errorf("after %v comes %v", before, again)
 	}
-	r.workers.runsOn(&calm)
+	r.workers.RunsOn(&fakeworkers.Calm)
 	says(t, r.await("solo").Reason, "20 of 20")
 }
 
 // Between two rounds of a step a query goes first, even if nothing could be
 // stopped.
 func TestQueryBetweenTheRoundsOfAStep(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2})
+	r := newRig(t, rigOptions{measures: true, services: 2})
 	for {
-		if _, spans := r.workers.awaitRound(); spans[0].End == 1 {
+		if _, spans := r.workers.AwaitRound(); spans[0].End == 1 {
 			break // the first of an operator each
 		}
-		r.workers.end(models.SpanDone)
+		r.workers.End(models.SpanDone)
 		r.sync()
 	}
 	var c *query.Call
-	r.backend.Ask(func() { // the query and the outcome come at once
-		c = mustSubmit(t, r.backend, 1)
-		r.workers.end(models.SpanDone)
+	r.Ask(func() { // the query and the outcome come at once
+		c = mustSubmit(t, r, 1)
+		r.workers.End(models.SpanDone)
 	})
 	for {
-		round, spans := r.workers.awaitRound()
+		round, spans := r.workers.AwaitRound()
 		if round < measuringIDs {
 			break
 		}
@@ -131,103 +123,99 @@ func TestQueryBetweenTheRoundsOfAStep(t *testing.T) {
 			t.Fatalf("%v runs while a query waits", spans)
 		}
 	}
-	r.workers.runsOn(&calm)
-	isServed(t, r.backend, c)
+	r.workers.RunsOn(&fakeworkers.Calm)
+	isServed(t, r, c)
 	says(t, r.await("solo").Reason, "20 of 20")
 }
 
 // While a group is measured, no passing of a deadline makes the loop run in
 // circles.
 func TestDeadlineThatPassesWhileMeasuring(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2})
-	r.workers.await()  // a group is measured
-	r.workers.deafen() // and cannot be stopped
-	c, err := submit(t, r.backend, 0, time.Millisecond)
+	r := newRig(t, rigOptions{measures: true, services: 2})
+	r.workers.Await()                    // a group is measured
+	r.workers.Be(fakeworkers.Deaf, true) // and cannot be stopped
+	c, err := submit(t, r, 0, time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(2 * time.Millisecond)
-	turns := func() float64 {
-		return valueOf(t, scrape(t, r.Daemon), "overlapd_scheduler_turns_total")
-	}
-	before := turns()
+	before := r.seen.woken()
 	time.Sleep(20 * time.Millisecond)
-	if more := turns() - before; more > 3 { // a heartbeat, and two who ask
-		t.Errorf("the loop is woken %v times though it can only wait", more)
+	if more := r.seen.woken() - before; more > 1 { // a heartbeat
+		t.Errorf("the loop is woken %d times though it can only wait", more)
 	}
-	r.workers.end(models.SpanDone)
-	wantError(t, answerOf(t, r.backend, c), 503, "deadline_passed")
+	r.workers.End(models.SpanDone)
+	wantError(t, answerOf(t, r, c), 503, "deadline_passed")
 }
 
 // A worker that is lost in a measured round costs no measurement, and nothing
 // runs until it is back.
 func TestWorkerLostWhileMeasuring(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2})
-	_, spans := r.workers.awaitRound()
+	r := newRig(t, rigOptions{measures: true, services: 2})
+	_, spans := r.workers.AwaitRound()
 	for range 3 { // not one of these losses is of the same measurement
-		r.workers.hold()
-		r.workers.kill(int(spans[0].Service))
+		r.workers.Hold()
+		r.workers.Kill(int(spans[0].Service))
 		r.sync()
-		if r.workers.end(models.SpanDone) {
+		if r.workers.End(models.SpanDone) {
 			t.Fatal("a round is measured on a worker that is lost")
 		}
-		if n := r.workers.arenas[spans[0].Service].Used(); n != 0 {
+		if n := r.workers.Arena(spans[0].Service).Used(); n != 0 {
 			t.Errorf("%d bytes of inputs are in use", n)
 		}
-		r.workers.letGo()
-		r.workers.revive(int(spans[0].Service), fakeOperators)
+		r.workers.LetGo()
+		r.workers.Revive(int(spans[0].Service), fakeworkers.Operators)
 		for first := spans; spans[0].Size == first[0].Size && spans[0].Service == first[0].Service; {
-			_, spans = r.workers.awaitRound()
-			r.workers.end(models.SpanDone)
+			_, spans = r.workers.AwaitRound()
+			r.workers.End(models.SpanDone)
 			r.sync()
 		}
-		_, spans = r.workers.awaitRound()
+		_, spans = r.workers.AwaitRound()
 	}
-	r.workers.runsOn(&calm)
+	r.workers.RunsOn(&fakeworkers.Calm)
 	says(t, r.await("solo").Reason, "20 of 20 measurements are made;")
 	r.stop()
-	if d, _ := stored(t, r.config.StateDir); len(d.Rows) != 4+12 {
+	if d, _ := stored(t, r.dir); len(d.Rows) != 4+12 {
 		t.Errorf("%d rows", len(d.Rows))
 	}
 }
 
 // In a group that loses one of its workers, the others are freed.
 func TestWorkerOfAGroupLostWhileMeasuring(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2})
+	r := newRig(t, rigOptions{measures: true, services: 2})
 	var spans []models.Span
 	for {
-		if _, spans = r.workers.awaitRound(); len(spans) == 2 {
+		if _, spans = r.workers.AwaitRound(); len(spans) == 2 {
 			break
 		}
-		r.workers.end(models.SpanDone)
+		r.workers.End(models.SpanDone)
 		r.sync()
 	}
-	r.workers.kill(1)
-	r.workers.endOf(0, models.SpanDone)
+	r.workers.Kill(1)
+	r.workers.EndOf(0, models.SpanDone)
 	r.sync()
-	if n := r.workers.held(); n != 0 {
+	if n := r.workers.Held(); n != 0 {
 		t.Errorf("the workers hold %d batches", n)
 	}
-	r.workers.runsOn(&calm)
-	r.workers.revive(1, fakeOperators)
+	r.workers.RunsOn(&fakeworkers.Calm)
+	r.workers.Revive(1, fakeworkers.Operators)
 	says(t, r.await("solo").Reason, "20 of 20 measurements are made;")
 }
 
 // A model that fails on one batch size is measured on all others, and the skip
 // is told.
 func TestModelThatFailsOnOneSize(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2, device: &calm, prepare: func(f *fakeWorkers) { f.failOn(1, 2, true) }})
+	r := newRig(t, rigOptions{measures: true, services: 2, device: &fakeworkers.Calm, prepare: func(f *fakeworkers.Workers) { f.FailOn(1, 2, true) }})
 	says(t, r.await("solo").Reason, " of 20 measurements are made, ", " are impossible;")
 	says(t, r.log.String(), `"service":"s1","size":2,"seq_len":0,"message":"measurement failed"`)
-	var report loop.Report
-	report, _ = r.backend.MeasuringReport()
+	report, _ := r.MeasuringReport()
 	if len(report.Progress.Skips) == 0 || report.Progress.Skips[0].Model != "s1" || report.Progress.Skips[0].Size != 2 || !strings.Contains(fmt.Sprint(report.Progress.Skips[0].Err), "did not run to their end") {
 		t.Errorf("skips: %+v", report.Progress.Skips)
 	}
 	r.serves()
 	r.stop()
-	d, operators := stored(t, r.config.StateDir)
-	inDataset(t, d, &calm)
+	d, operators := stored(t, r.dir)
+	fakeworkers.Rows(t, d, &fakeworkers.Calm)
 	for _, row := range d.Rows {
 		for _, s := range row.Group.Spans {
 			if d.Models[s.Service].Name == "s1" && s.Size == 2 {
@@ -242,8 +230,8 @@ func TestModelThatFailsOnOneSize(t *testing.T) {
 
 // Inputs that the arena has no room for are left out at once.
 func TestInputsThatDoNotFit(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2, device: &calm, change: func(c *config.Config) {
-		c.Services[0].Sizes = []int{1, 2 * fakeInputBytes / 64}
+	r := newRig(t, rigOptions{measures: true, services: 2, device: &fakeworkers.Calm, change: func(c *config.Config) {
+		c.Services[0].Sizes = []int{1, 2 * fakeworkers.InputBytes / 64}
 	}})
 	says(t, r.await("solo").Reason, " are impossible;")
 	says(t, r.log.String(), "memory for inputs of batch size 2048")
@@ -254,15 +242,15 @@ func TestInputsThatDoNotFit(t *testing.T) {
 // lost, nothing is measured twice.
 func TestMeasuringGoesOnAfterARestart(t *testing.T) {
 	const groups, plan = 150, 4 + 4 + 150
-	o := rigOptions{services: 2, device: &calm, dir: t.TempDir(), change: func(c *config.Config) { c.Profile.Groups = groups }}
-	r := startRig(t, o)
+	o := rigOptions{measures: true, services: 2, device: &fakeworkers.Calm, dir: t.TempDir(), groups: groups}
+	r := newRig(t, o)
 	done := func() int {
-		if m := r.predictor().Measuring; m != nil {
+		if m := r.now().Predictor.Measuring; m != nil {
 			return m.Done
 		}
 		return 0
 	}
-	for r.predictor().Phase == "measuring" && done() < 20 {
+	for r.now().Predictor.Phase == "measuring" && done() < 20 {
 		time.Sleep(100 * time.Microsecond)
 	}
 	r.stop()
@@ -271,25 +259,25 @@ func TestMeasuringGoesOnAfterARestart(t *testing.T) {
 	if first == 0 || first > groups {
 		t.Fatalf("%d rows at first", first)
 	}
-	r = startRig(t, o)
+	r = newRig(t, o)
 	says(t, r.await("solo").Reason, fmt.Sprintf("%d of %d", plan, plan))
 	r.stop()
 	d, _ = stored(t, o.dir)
-	if inDataset(t, d, &calm); len(d.Rows) != 4+groups {
+	if fakeworkers.Rows(t, d, &fakeworkers.Calm); len(d.Rows) != 4+groups {
 		t.Errorf("%d rows after %d at first, want %d", len(d.Rows), first, 4+groups)
 	}
 }
 
 // A service that is given up keeps the others from nothing.
 func TestServiceGivenUpWhileMeasuring(t *testing.T) {
-	r := startRig(t, rigOptions{services: 3})
-	_, spans := r.workers.awaitRound()
-	r.workers.fail(0)
+	r := newRig(t, rigOptions{measures: true, services: 3})
+	_, spans := r.workers.AwaitRound()
+	r.workers.Fail(0)
 	r.sync()
-	r.workers.runsOn(&calm)
+	r.workers.RunsOn(&fakeworkers.Calm)
 	says(t, r.await("solo").Reason, "20 of 20 measurements are made;")
 	r.stop()
-	d, _ := stored(t, r.config.StateDir)
+	d, _ := stored(t, r.dir)
 	if len(d.Models) != 2 || d.Models[0].Name != "s1" {
 		t.Errorf("measured: %v", d.Models)
 	}
@@ -300,47 +288,47 @@ func TestServiceGivenUpWhileMeasuring(t *testing.T) {
 
 // Nor does one that never came up.
 func TestServiceThatNeverLoads(t *testing.T) {
-	r := newRig(t, rigOptions{services: 3, device: &calm})
-	r.turn()
-	r.workers.revive(0, fakeOperators)
-	r.workers.revive(2, fakeOperators)
-	if p := r.predictor(); p.Phase != "loading" {
+	r := newRig(t, rigOptions{measures: true, services: 3, device: &fakeworkers.Calm, unready: true})
+	r.Begin()
+	r.workers.Revive(0, fakeworkers.Operators)
+	r.workers.Revive(2, fakeworkers.Operators)
+	if p := r.now().Predictor; p.Phase != "loading" {
 		t.Errorf("%s before all is known", p.Phase)
 	}
-	r.workers.fail(1)
+	r.workers.Fail(1)
 	says(t, r.await("solo").Reason, "20 of 20")
 }
 
 // A model that the protocol cannot carry is not waited for, and its service
 // says so.
 func TestModelThatCannotBeServed(t *testing.T) {
-	r := startRig(t, rigOptions{services: 3, device: &calm, prepare: func(f *fakeWorkers) {
-		f.takes(1, models.TensorSpec{Name: "X", Type: models.Type{Kind: models.KindSequence}})
+	r := newRig(t, rigOptions{measures: true, services: 3, device: &fakeworkers.Calm, prepare: func(f *fakeworkers.Workers) {
+		f.Takes(1, models.TensorSpec{Name: "X", Type: models.Type{Kind: models.KindSequence}})
 	}})
 	says(t, r.await("solo").Reason, "20 of 20")
 	says(t, r.log.String(), "the model cannot be served")
-	wantError(t, answerOf(t, r.backend, mustSubmit(t, r.backend, 1)), 503, "given_up")
+	wantError(t, answerOf(t, r, mustSubmit(t, r, 1)), 503, "given_up")
 }
 
 // A model whose inputs cannot be made up is left out.
 func TestInputsThatCannotBeMadeUp(t *testing.T) {
-	r := startRig(t, rigOptions{services: 3, device: &calm, prepare: func(f *fakeWorkers) {
-		f.takes(1, spec("X", models.String, -1, 16))
+	r := newRig(t, rigOptions{measures: true, services: 3, device: &fakeworkers.Calm, prepare: func(f *fakeworkers.Workers) {
+		f.Takes(1, models.TensorSpec{Name: "X", Type: models.TensorType(models.String, models.Dim{Value: -1}, models.Dim{Value: 16})})
 	}})
 	says(t, r.await("solo").Reason, " of 24 measurements are made, ", " are impossible;")
-	says(t, unquoted(r.log.String()), `input "X" is`, "for which no data can be generated")
+	says(t, strings.ReplaceAll(r.log.String(), `\"`, `"`), `input "X" is`, "for which no data can be generated")
 	r.stop()
-	if d, _ := stored(t, r.config.StateDir); len(d.Models) != 2 {
+	if d, _ := stored(t, r.dir); len(d.Models) != 2 {
 		t.Errorf("measured: %v", d.Models)
 	}
 }
 
 // Nothing holds up the end of a daemon that measures.
 func TestStopWhileMeasuring(t *testing.T) {
-	for _, device := range []*fakeDevice{nil, &calm} {
-		r := startRig(t, rigOptions{services: 2, device: device, change: func(c *config.Config) { c.Profile.Groups = 500 }})
+	for _, device := range []*fakeworkers.Device{nil, &fakeworkers.Calm} {
+		r := newRig(t, rigOptions{measures: true, services: 2, device: device, groups: 500})
 		if device == nil {
-			r.workers.awaitRound()
+			r.workers.AwaitRound()
 		}
 		r.stop()
 		if log := r.log.String(); len(log) == 0 || contains(log, `"level":"warn"`, `"level":"error"`) {
@@ -363,37 +351,34 @@ func (r *rig) stuff(hold chan struct{}) {
 
 // While the keeper cannot take more, nothing is measured, and so nothing lost.
 func TestMeasuringWaitsForTheKeeper(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2})
-	r.workers.awaitRound()
+	r := newRig(t, rigOptions{measures: true, services: 2})
+	r.workers.AwaitRound()
 	hold := make(chan struct{})
 	r.stuff(hold)
 	if r.keeper.Keep("one too many", nil) {
 		t.Error("a full keeper takes a job")
 	}
 	says(t, r.log.String(), "one too many")
-	r.workers.end(models.SpanDone)
+	r.workers.End(models.SpanDone)
 	time.Sleep(learning.Quiet + learning.Quiet/2) // then the next would be due
-	if n := len(r.workers.sent()); n != 1 {
+	if n := len(r.workers.Sent()); n != 1 {
 		t.Errorf("%d rounds are measured that could not be kept", n-1)
 	}
 	close(hold)
-	r.workers.runsOn(&calm)
+	r.workers.RunsOn(&fakeworkers.Calm)
 	says(t, r.await("solo").Reason, "20 of 20")
 	r.stop()
-	if d, _ := stored(t, r.config.StateDir); len(d.Rows) != 4+12 {
+	if d, _ := stored(t, r.dir); len(d.Rows) != 4+12 {
 		t.Errorf("%d rows", len(d.Rows))
 	}
 }
 
 // The other way round: a keeper that cannot even read is told.
 func TestKeeperTooFullToRead(t *testing.T) {
-	r := newRig(t, rigOptions{services: 2, device: &calm})
+	r := newRig(t, rigOptions{measures: true, services: 2, device: &fakeworkers.Calm, unready: true})
 	hold := make(chan struct{})
 	r.stuff(hold)
-	r.turn()
-	if err := r.workers.Start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	r.begin()
 	says(t, r.await("solo").Reason, "the state file is too slow")
 	r.serves()
 	close(hold)
@@ -415,38 +400,85 @@ func TestRoundThatHangsUnderLoad(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds until the daemon measures between queries")
 	}
-	r := startRig(t, rigOptions{services: 2, change: func(c *config.Config) {
+	r := newRig(t, rigOptions{measures: true, services: 2, change: func(c *config.Config) {
 		c.Services[0].Target, c.Services[1].Target = 2*time.Second, 2*time.Second
 	}})
-	backend := r.backend
-	r.workers.settable()
+	r.workers.Be(fakeworkers.Endless, true)
 	var waits *query.Call // for a round that does not end
 	for begin := time.Now(); waits == nil; time.Sleep(learning.Quiet / 10) {
-		c := mustSubmit(t, backend, 1)
-		round, spans := r.workers.awaitRound()
+		c := mustSubmit(t, r, 1)
+		round, spans := r.workers.AwaitRound()
 		waited := time.Since(begin)
 		if round >= measuringIDs && spans[0].Service == 0 && waited > 4*time.Second {
 			waits = c
 			break
 		}
-		for ; round >= measuringIDs; round, _ = r.workers.awaitRound() {
-			r.workers.end(models.SpanDone)
+		for ; round >= measuringIDs; round, _ = r.workers.AwaitRound() {
+			r.workers.End(models.SpanDone)
 			r.sync()
 		}
-		r.workers.end(models.SpanDone)
-		isServed(t, backend, c)
+		r.workers.End(models.SpanDone)
+		isServed(t, r, c)
 		if waited > 15*time.Second {
 			t.Fatal("nothing is measured between queries")
 		}
 	}
-	r.workers.deafen()
-	r.workers.awaitApart(1)
-	if _, spans := r.workers.awaitRound(); spans[0].Service != 1 {
+	r.workers.Be(fakeworkers.Deaf, true)
+	r.workers.AwaitApart(1)
+	if _, spans := r.workers.AwaitRound(); spans[0].Service != 1 {
 		t.Errorf("%v runs", spans)
 	}
-	r.workers.end(models.SpanDone)
-	isServed(t, backend, waits)
-	r.workers.endApart(models.SpanStopped)
-	r.workers.runsOn(&calm)
+	r.workers.End(models.SpanDone)
+	isServed(t, r, waits)
+	r.workers.EndApart(models.SpanStopped)
+	r.workers.RunsOn(&fakeworkers.Calm)
 	r.serves()
+}
+
+// A measurement that does not end when a query comes does not keep it waiting.
+func TestMeasurementIsSetApart(t *testing.T) {
+	r := newRig(t, rigOptions{measures: true, services: 2})
+	r.workers.Be(fakeworkers.Deaf, true)
+	r.workers.Be(fakeworkers.Endless, true)
+	_, spans := r.workers.AwaitRound()
+	busy := spans[0].Service
+	c := mustSubmit(t, r, int(1-busy))
+	r.workers.AwaitApart(len(spans))
+	if len(spans) == 1 {
+		for r.workers.Await().Service == busy {
+			time.Sleep(time.Millisecond)
+		}
+		r.workers.End(models.SpanDone)
+		isServed(t, r, c)
+	}
+	for range spans {
+		r.workers.EndApart(models.SpanStopped)
+	}
+	r.sync()
+	c = mustSubmit(t, r, int(busy))
+	for r.workers.Await().Service != busy {
+		time.Sleep(time.Millisecond)
+	}
+	r.workers.End(models.SpanDone)
+	isServed(t, r, c)
+}
+
+// A group that is measured while a worker begins to load ends and is run again,
+// and nothing is measured until the worker is loaded or lost.
+func TestLoadingAndMeasuring(t *testing.T) {
+	r := newRig(t, rigOptions{measures: true, services: 2})
+	r.workers.Await() // a group is measured
+	r.workers.Tell(executor.Event{Kind: executor.WorkerProgress, Service: 1, Phase: "load"})
+	r.sync()
+	r.workers.End(models.SpanDone)
+	rounds := len(r.workers.Sent())
+	time.Sleep(learning.Quiet + learning.Quiet/2)
+	if more := len(r.workers.Sent()) - rounds; more > 0 || r.now().Predictor.Measuring == nil {
+		t.Errorf("%d groups are measured while a worker loads", more)
+	}
+	r.workers.Tell(executor.Event{Kind: executor.WorkerLost, Service: 1, Err: executor.ErrExited})
+	r.workers.Tell(executor.Event{Kind: executor.WorkerStopped, Service: 1})
+	if o, ok := r.FullStatus(); !ok || len(o.Loading) > 0 {
+		t.Error("a lost worker loads")
+	}
 }
