@@ -22,32 +22,41 @@ endif
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-LDFLAGS := -X main.commit=$(COMMIT)
+LDFLAGS := -X github.com/overlapd/overlapd/internal/cli.commit=$(COMMIT)
 
-.PHONY: help build demo run test short clients losses ledger numbers chaos soak fuzz conformance ort ort-notices solver lint bench bench-cpu bench-endpoint gpu-bundle gpu-check release check-release deb check-deb check-units image-tree image check-image check-kubernetes clean
+.PHONY: help build lab demo run test short clients losses ledger numbers chaos soak fuzz conformance ort ort-notices solver lint bench bench-cpu bench-endpoint gpu-bundle gpu-check release check-release deb check-deb check-units image-tree image check-image check-kubernetes clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-# Go compiles in silence, which a first build does for minutes.
+# compile builds a program. Go compiles in silence, which a first build does for a minute or two, so it
+# says every five seconds how far it is.
 define compile
-@[ -x bin/overlapd ] || echo 'Compiling overlapd and its libraries: one to three minutes the first time, seconds after that.'
-go build -trimpath -ldflags '$(LDFLAGS)' -o bin/overlapd ./cmd/overlapd
+@[ -x bin/$(1) ] || echo 'Compiling $(1) and its libraries: one to three minutes the first time, seconds after that.'
+@echo go build -o bin/$(1) ./cmd/$(1)
+@go build -v -trimpath -ldflags '$(LDFLAGS)' -o bin/$(1) ./cmd/$(1) 2>&1 | { \
+	n=0 said=0; while IFS= read -r line; do case "$$line" in \
+		*[\ :\#]*) echo "$$line";; \
+		*) n=$$((n + 1)); if [ $$SECONDS -ge $$((said + 5)) ]; then said=$$SECONDS; echo "  $$n packages compiled, the last one: $$line"; fi;; \
+	esac; done; }
 endef
 
 build: ort ## bin/overlapd, which finds libonnxruntime by itself
-	$(compile)
+	$(call compile,overlapd)
+
+lab: ort ## bin/overlapd-lab, which compares policies, reproduces papers and measures costs
+	$(call compile,overlapd-lab)
 
 demo: ## what overlapping gains, within a second, on an emulated GPU; fetches no ONNX Runtime
-	$(compile)
+	$(call compile,overlapd)
 	bin/overlapd demo
 
 run: build ## the daemon on the CPU with resnet50 and bert; prints a request to try
 	bin/overlapd serve --embedded
 
 # Packages that only calculate: the detector, under which they take ten times as long,
-# has nothing to find there but in reproduce and selection, whose scripts run under it.
-CALCULATING := ./executor/emulated/device ./lab/reproduce ./lab/sim/... ./lab/synthetic ./overlap ./planning/... ./training/...
+# has nothing to find there but in selection, whose scripts run under it.
+CALCULATING := ./cmd/overlapd-lab ./executor/emulated/device ./lab/reproduce ./lab/sim/... ./lab/synthetic ./overlap ./planning/... ./training/...
 
 test: export GORACE := atexit_sleep_ms=0
 test: ort ## every test, under the race detector what does more than to calculate
@@ -58,7 +67,8 @@ short: ort ## the fast tests, without the race detector
 	go test -short -count=1 ./...
 
 numbers: ## docs/benchmarks against what prints it, in virtual time, with the data in OVERLAPD_SHARED_DATA; 100 minutes on two quiet cores (PAGE=shepherd: one page, some minutes; UPDATE=1: write it)
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/overlapd ./cmd/overlapd
+	$(call compile,overlapd)
+	$(call compile,overlapd-lab)
 	go test -count=1 -timeout 12h -v -run '^TestNumbers$$' ./test/numbers $(if $(UPDATE),-update,-check) -page '$(PAGE)'
 
 conformance: ort ## every model of Debian's libonnx-testdata, cut at every node, against ONNX Runtime
@@ -74,7 +84,7 @@ clients: build ## the clients of KServe, Triton and the Open Inference Protocol,
 losses: ## 3,000 made-up scenarios (LOSSES): where overlap does worse than the best baseline; OVERLAPD_FITTED adds fitted devices
 	go test -count=1 -timeout 1h -v -run '^TestLosses$$' ./lab/sim -losses $(or $(LOSSES),3000)
 
-ledger: ## what each rule of the policy overlap gains, on every mix; fails where a rule gains nothing or costs too much (OVERLAPD_FITTED adds the A100 of "overlapd reproduce abacus"); 15 minutes on two quiet cores
+ledger: ## what each rule of the policy overlap gains, on every mix; fails where a rule gains nothing or costs too much (OVERLAPD_FITTED adds the A100 of "overlapd-lab reproduce abacus"); 15 minutes on two quiet cores
 	go test -count=1 -timeout 1h -v -run '^TestLedger$$' ./lab/ledger -ledger
 
 chaos: ort ## two minutes under load while everything goes wrong around the daemon (CHAOS_TIME, CHAOS_SEED, CHAOS_OUT)
@@ -87,9 +97,9 @@ soak: build ## thirty minutes under steady load, and whether memory stays flat (
 fuzz: ort ## each fuzz target for FUZZTIME (10m)
 	scripts/fuzz $(or $(FUZZTIME),10m)
 
-bench: build ## what cutting models at every node costs
-	bin/overlapd bench engine --model resnet50 --batch 1,4,8 --threads 1,2
-	bin/overlapd bench engine --model bert --batch 1 --threads 1,2
+bench: lab ## what cutting models at every node costs
+	bin/overlapd-lab bench engine --model resnet50 --batch 1,4,8 --threads 1,2
+	bin/overlapd-lab bench engine --model bert --batch 1 --threads 1,2
 
 bench-cpu bench-endpoint: CPUS ?= 0,1
 bench-endpoint: export ENDPOINT_OUT := $(ENDPOINT_OUT)

@@ -95,8 +95,11 @@ type QueryOutputs struct {
 func (q *QueryOutputs) Release() {
 	for i := range q.leases {
 		q.leases[i].Release()
+	}
+	for i := range q.Outputs {
 		q.Outputs[i].Data = nil
 	}
+	q.leases = q.leases[:0]
 }
 
 // round collects the results of its spans. The end of the last span delivers the

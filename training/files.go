@@ -69,8 +69,11 @@ var soloSheet = textfile.Sheet{
 }
 
 // ReadSoloFile reads the isolated latencies of whole models from a CSV file. It has the columns
-// model, batch, seq_len and min_ms (in milliseconds); others are ignored.
+// model, batch, seq_len and min_ms (in milliseconds); others are ignored. An empty path names none.
 func ReadSoloFile(path string) (list []SoloTime, err error) {
+	if path == "" {
+		return nil, nil
+	}
 	var model, size, seqLen, millis int
 	// The keys of seen have no times.
 	seen := map[SoloTime]bool{}

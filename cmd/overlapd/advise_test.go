@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/internal/cli/clitest"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/training"
 	"github.com/overlapd/overlapd/training/advice"
@@ -41,7 +42,7 @@ func TestAdviseTakesOperatorTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	var a advice.Advice
-	if err := json.Unmarshal([]byte(run(t, "advise", "--state", dir, "--json")), &a); err != nil {
+	if err := json.Unmarshal([]byte(clitest.Run(t, root(), "advise", "--state", dir, "--json")), &a); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range a.Solo {

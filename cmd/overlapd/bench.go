@@ -1,94 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
-	"os"
-	"runtime"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/overlapd/overlapd/cmd/overlapd/load"
-	"github.com/overlapd/overlapd/internal/report"
-	"github.com/overlapd/overlapd/lab/cutcost"
-	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/internal/cli"
 )
-
-func benchEngineCommand() *cobra.Command {
-	o := cutcost.Options{Path: modelPath, Command: self("bench", "probe")}
-	var out output
-	cmd := &cobra.Command{
-		Use:   "engine",
-		Short: "Measure what running a model operator by operator costs",
-		Long: `Engine compares each model run operator by operator, as a worker runs it, with the
-same model run as one fully optimized ONNX Runtime session. Use it to see what
-cutting a model costs before you serve it.
-
-For every model, batch size and thread count, one process runs both in turns and
-compares the medians. Two more processes, one for each way, measure resident memory.`,
-		Example: `  overlapd bench engine
-  overlapd bench engine --model bert --batch 1,4 --threads 2 --json
-  overlapd bench engine --model model.onnx --cut 16`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := ort.Load(); err != nil {
-				return err
-			}
-			var err error
-			if o.Spec.CacheDir, err = cacheDir("optimized"); err != nil {
-				return err
-			}
-			if !out.json {
-				o.Progress = func(doing string) { fmt.Fprintln(os.Stderr, doing) }
-			}
-			ctx, stop := interruptible(cmd)
-			defer stop()
-			rows, err := cutcost.Run(ctx, o)
-			if err != nil {
-				return err
-			}
-			return out.print(cmd.OutOrStdout(), struct {
-				Runs   []cutcost.Row `json:"runs"`
-				Seed   int64         `json:"seed"`
-				Commit string        `json:"commit"`
-				Device string        `json:"device"`
-			}{rows, o.Spec.Seed, buildCommit(), cpuName()}, cutcost.Table(rows).WriteText)
-		},
-	}
-	f := cmd.Flags()
-	f.StringSliceVar(&o.Models, "model", []string{"resnet50"}, "zoo models or ONNX files to measure")
-	f.IntSliceVar(&o.Batches, "batch", []int{1, 4}, "batch sizes")
-	f.IntSliceVar(&o.Threads, "threads", []int{1, runtime.NumCPU()}, "intra-op thread counts")
-	f.IntVar(&o.Spec.SeqLen, "seq-len", 64, "sequence length, for models that have one")
-	f.IntVar(&o.Spec.Target, "cut", 0, "number of operators to cut into, 0 to cut at every node")
-	f.Int64Var(&o.Spec.Seed, "seed", 1, "seed of the inputs")
-	f.BoolVar(&o.Spec.Spin, "spin", false, "let idle ONNX Runtime threads spin")
-	f.DurationVar(&o.Spec.Duration, "duration", 10*time.Second, "time limit for each comparison")
-	out.flag(f)
-	return cmd
-}
-
-func benchProbeCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "probe",
-		Short:  "Take one measurement (started by bench engine)",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var spec cutcost.ProbeSpec
-			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&spec); err != nil {
-				return fmt.Errorf("no valid measurement on standard input: %w", err)
-			}
-			result, err := cutcost.Probe(spec)
-			if err != nil {
-				return err
-			}
-			return report.WriteJSON(cmd.OutOrStdout(), result)
-		},
-	}
-}
 
 // Of each service, what load there is if nobody says how much: requests a second, over so
 // many connections.
@@ -96,7 +15,7 @@ const gentleRate, gentleConnections = 2, 4
 
 func benchServeCommand() *cobra.Command {
 	o := load.DefaultOptions()
-	var out output
+	var out cli.Output
 	var at target
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -130,19 +49,19 @@ what was measured so far.`,
 				o.Rate, o.RatePerService, o.Connections = gentleRate, true, gentleConnections*len(o.Services)
 			}
 			o.URL, o.Authorization, o.TLS = at.base, at.header, at.client.TLSConfig
-			o.Version, o.Commit = version, buildCommit()
-			bar := newBar("sending", 1)
-			if !out.json {
-				o.Progress = func(doing string, done float64) { showPart(bar, doing, done) }
+			o.Version, o.Commit = cli.Version, cli.Commit()
+			show, end := cli.Bar()
+			if !out.JSON {
+				o.Progress = func(doing string, done float64) { show(doing, done) }
 			}
-			ctx, stop := interruptible(cmd)
+			ctx, stop := cli.Interruptible(cmd)
 			defer stop()
 			result, err := load.Run(ctx, o)
-			_ = bar.Exit()
+			end()
 			if err != nil {
 				return err
 			}
-			return out.print(cmd.OutOrStdout(), result, result.Document().WriteText)
+			return out.Print(cmd.OutOrStdout(), result, result.Document().WriteText)
 		},
 	}
 	at.flags(cmd)
@@ -166,6 +85,6 @@ what was measured so far.`,
 	f.BoolVar(&o.Verify, "verify", false, "check that the same input always gets the same answer")
 	f.DurationVar(&o.QueryTimeout, "timeout", 0, "timeout parameter of each request, 0 for none")
 	f.IntVar(&o.Priority, "priority", 0, "priority parameter of each request, 0 for none")
-	out.flag(f)
+	out.Flags(f)
 	return cmd
 }

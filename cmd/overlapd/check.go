@@ -24,9 +24,10 @@ import (
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/report"
-	"github.com/overlapd/overlapd/lab/cutcost"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/probe"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
@@ -212,7 +213,7 @@ func loadModel(ctx context.Context, model, library string, limit time.Duration) 
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("loading took longer than worker.load_timeout (%v)", limit))
 	defer cancel()
 	var out bytes.Buffer
-	command := self("models", "inspect", "--json", "--", model)
+	command := cli.Self("models", "inspect", "--json", "--", model)
 	child := exec.CommandContext(ctx, command[0], command[1:]...)
 	child.Stderr, child.Env = &out, append(os.Environ(), "CACHE_DIRECTORY=", "XDG_CACHE_HOME="+cache, "OVERLAPD_ORT="+library)
 	err = child.Run()
@@ -261,7 +262,7 @@ type poolDevice struct {
 }
 
 func lookAtHost(ctx context.Context, c config.Config) (host, error) {
-	h := host{Device: cpuName(), Cores: runtime.NumCPU()}
+	h := host{Device: cli.CPU(), Cores: runtime.NumCPU()}
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err == nil {
 		h.MemoryBytes = int64(info.Totalram) * int64(info.Unit)
@@ -344,16 +345,16 @@ func lookAtGPUs(ctx context.Context, c config.Config, lib *ort.Library) gpuRepor
 func tryGPU(ctx context.Context, uuid string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, tryTimeout, fmt.Errorf("it took longer than %v: the GPU or the driver hangs; look for Xid messages (dmesg)", tryTimeout))
 	defer cancel()
-	path, err := modelPath(tryModel)
+	path, err := cli.ModelPath(tryModel)
 	if err != nil {
 		return err
 	}
-	cache, err := cacheDir("optimized")
+	cache, err := cli.CacheDir("optimized")
 	if err != nil {
 		return err
 	}
-	r, err := cutcost.RunProbe(ctx, self("bench", "probe"), cutcost.ProbeSpec{
-		Path: path, Device: cutcost.CUDA, CUDA: wire.CUDASpec{Device: uuid}, CacheDir: cache, Batch: 1, SeqLen: 1, Threads: 1, Mode: cutcost.ModeApart,
+	r, err := probe.Run(ctx, cli.Self("bench", "probe"), probe.Spec{
+		Path: path, Device: probe.CUDA, CUDA: wire.CUDASpec{Device: uuid}, CacheDir: cache, Batch: 1, SeqLen: 1, Threads: 1, Mode: probe.ModeApart,
 	})
 	switch {
 	case err != nil:
@@ -363,10 +364,3 @@ func tryGPU(ctx context.Context, uuid string) error {
 	}
 	return nil
 }
-
-// processorName names the processor that a file such as /proc/cpuinfo describes.
-func processorName(file string) string {
-	return fmt.Sprintf("%s, %d cores", cmp.Or(field(file, "model name"), "cpu"), runtime.NumCPU())
-}
-
-func cpuName() string { return processorName("/proc/cpuinfo") }

@@ -2,7 +2,7 @@ package main
 
 import (
 	"bytes"
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -53,26 +53,6 @@ func TestLookAtGPUs(t *testing.T) {
 	}
 }
 
-func TestProcessorName(t *testing.T) {
-	cores := fmt.Sprintf(", %d cores", runtime.NumCPU())
-	for info, want := range map[string]string{
-		"processor\t: 0\nmodel name\t: Fast: 3 GHz\nmodel name\t: other\n": "Fast: 3 GHz" + cores,
-		"processor\t: 0\n": "cpu" + cores,
-		"":                 "cpu" + cores,
-	} {
-		file := filepath.Join(t.TempDir(), "cpuinfo")
-		if err := os.WriteFile(file, []byte(info), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if got := processorName(file); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-	if got := cpuName(); !strings.HasSuffix(got, cores) {
-		t.Errorf("this machine: %q", got)
-	}
-}
-
 func TestHostText(t *testing.T) {
 	h := host{Device: "cpu, 2 cores", MemoryBytes: 3 << 30, ORTPath: "/lib/o.so", ORTVersion: "1.30.0", ORTPinned: true}
 	for _, c := range []struct {
@@ -114,5 +94,28 @@ func TestLookAtHostWithoutORT(t *testing.T) {
 	h, err := lookAtHost(t.Context(), config.Default())
 	if err == nil || h.Fault != err.Error() || h.Cores != runtime.NumCPU() || h.MemoryBytes <= 0 {
 		t.Errorf("got %+v, %v", h, err)
+	}
+}
+
+// TestExamplesPassCheck runs check on every example. Where there is no ONNX
+// Runtime, that is all it may complain of.
+func TestExamplesPassCheck(t *testing.T) {
+	examples, err := filepath.Glob(filepath.Join("..", "..", "docs", "examples", "*.toml"))
+	if err != nil || len(examples) < 3 {
+		t.Fatalf("only %q, %v", examples, err)
+	}
+	t.Setenv("STATE_DIRECTORY", t.TempDir())
+	for _, path := range examples {
+		var out bytes.Buffer
+		cmd := root()
+		cmd.SetOut(&out)
+		cmd.SetErr(&out)
+		cmd.SetArgs([]string{"check", path})
+		if err := cmd.Execute(); err != nil && !errors.Is(err, ort.ErrNotFound) {
+			t.Errorf("%s: %v\n%s", path, err, &out)
+		}
+		if !bytes.Contains(out.Bytes(), []byte("[[service]]")) {
+			t.Errorf("%s: the effective configuration was not printed:\n%s", path, &out)
+		}
 	}
 }

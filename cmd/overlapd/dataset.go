@@ -18,6 +18,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/internal/textfile"
 	"github.com/overlapd/overlapd/training"
@@ -59,7 +60,7 @@ func (o *stateOptions) open(how func(dir string, check []string) (*daemon.State,
 		}
 		dir = c.StateDir
 	}
-	file, err := how(dir, self(checkStateName))
+	file, err := how(dir, cli.Self(checkStateName))
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (o *stateOptions) open(how func(dir string, check []string) (*daemon.State,
 func datasetImportCommand() *cobra.Command {
 	var state stateOptions
 	var device string
-	var out output
+	var out cli.Output
 	cmd := &cobra.Command{
 		Use:   "import PATH...",
 		Short: "Store measured groups from CSV files in the state file",
@@ -93,7 +94,7 @@ files of the original Abacus system are accepted unchanged.`,
 				if err != nil {
 					return err
 				}
-				return out.print(cmd.OutOrStdout(), done, func(w io.Writer) error {
+				return out.Print(cmd.OutOrStdout(), done, func(w io.Writer) error {
 					_, err := fmt.Fprintf(w, "%s of %s read, %d stored; already stored: %d\n", report.Count(done.Rows, "row"), report.Count(len(done.Models), "model"), done.Rows-done.Known, done.Known)
 					return err
 				})
@@ -102,7 +103,7 @@ files of the original Abacus system are accepted unchanged.`,
 	}
 	state.flags(cmd)
 	cmd.Flags().StringVar(&device, "device", "", "device on which the groups were measured, in words")
-	out.flag(cmd.Flags())
+	out.Flags(cmd.Flags())
 	return cmd
 }
 
@@ -126,15 +127,15 @@ func importDataset(store *training.Store, d *training.Dataset) (imported, error)
 		return imported{}, err
 	}
 	fresh := d.Without(stored)
-	bar := newBar("importing", len(fresh.Rows))
-	defer func() { _ = bar.Exit() }()
+	show, end := cli.Bar()
+	defer end()
 	for rows := fresh.Rows; len(rows) > 0; {
 		n := min(2000, len(rows)) // of a transaction
 		if err := store.Append(&training.Dataset{Device: d.Device, Models: d.Models, Rows: rows[:n]}); err != nil {
 			return imported{}, err
 		}
-		_ = bar.Add(n)
 		rows = rows[n:]
+		show("importing", 1-float64(len(rows))/float64(len(fresh.Rows)))
 	}
 	return imported{Device: d.Device, Models: d.Models, Rows: len(d.Rows), Known: len(d.Rows) - len(fresh.Rows)}, nil
 }
@@ -292,7 +293,7 @@ func fileName(s *training.Summary) string {
 
 func datasetShowCommand() *cobra.Command {
 	var state stateOptions
-	var out output
+	var out cli.Output
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show measured groups and trained predictors",
@@ -305,12 +306,12 @@ func datasetShowCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return out.print(cmd.OutOrStdout(), shown, shown.writeText)
+				return out.Print(cmd.OutOrStdout(), shown, shown.writeText)
 			})
 		},
 	}
 	state.flags(cmd)
-	out.flag(cmd.Flags())
+	out.Flags(cmd.Flags())
 	return cmd
 }
 
@@ -358,7 +359,7 @@ func (s shown) writeText(w io.Writer) error {
 	for _, set := range s.Sets {
 		took := time.Duration(set.Median * float64(time.Microsecond)).Round(time.Microsecond)
 		t.Rowf("%s\t%s\t%s\t%d\t%s\t%s\t%v\t%s\t%.1f %%", set.ID, cmp.Or(set.Device, "unknown"), set.Name(), set.Rows,
-			numbers(set.Sizes), numbers(set.SeqLens), took, orDash("%.1f %%", 100*set.Share), 100*set.Spread)
+			report.Numbers(set.Sizes), report.Numbers(set.SeqLens), took, report.OrDash("%.1f %%", 100*set.Share), 100*set.Spread)
 	}
 	t.Rowf("\t\t%s\t%d", report.Count(len(s.Sets), "set"), s.Rows)
 	d.Table(t)
@@ -371,40 +372,17 @@ func (s shown) writeText(w io.Writer) error {
 	return d.WriteText(w)
 }
 
-// numbers joins numbers by commas, "-" if there are none.
-func numbers(list []int) string {
-	return cmp.Or(strings.ReplaceAll(strings.Trim(fmt.Sprint(list), "[]"), " ", ","), "-")
-}
-
-// orDash formats a number, "-" if it is unknown.
-func orDash(format string, value float64) string {
-	if value == 0 {
-		return "-"
-	}
-	return fmt.Sprintf(format, value)
-}
-
 // measuredOptions are the flags that choose measured groups: those of CSV files, or
 // those that the state file holds of one device.
 type measuredOptions struct {
-	data   []string
-	format string
-	device string
-	state  stateOptions
-}
-
-// fileFlags are for commands that read CSV files only.
-func (o *measuredOptions) fileFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringSliceVar(&o.data, "data", nil, "CSV files of measured groups, or folders of them")
-	f.StringVar(&o.format, "format", "abacus", "format of the CSV files; abacus is the only one")
-	f.StringVar(&o.device, "device", "", "device on which the groups of the CSV files were measured, in words")
+	cli.Measured
+	state stateOptions
 }
 
 // flags are for commands that read CSV files or the state file.
 func (o *measuredOptions) flags(cmd *cobra.Command) {
 	o.state.flags(cmd)
-	o.fileFlags(cmd)
+	o.FileFlags(cmd)
 	cmd.Flags().Lookup("data").Usage += ", instead of the state file"
 	cmd.Flags().Lookup("device").Usage += "; or use only the groups of the state file from this device"
 	cmd.MarkFlagsMutuallyExclusive("data", "state")
@@ -414,17 +392,11 @@ func (o *measuredOptions) flags(cmd *cobra.Command) {
 // the solo times of its operators. The state file is closed before it returns, so
 // that a daemon may start.
 func (o *measuredOptions) read() (d *training.Dataset, operators map[string][]training.OperatorTimes, err error) {
-	if o.format != "abacus" {
-		return nil, nil, fmt.Errorf("--format %s is unknown; abacus is the only one for measured groups", o.format)
-	}
-	if len(o.data) > 0 {
-		if d, err = training.ReadPath(o.data...); err == nil {
-			d.Device = o.device
-		}
+	if d, err = o.ReadFiles(); d != nil || err != nil {
 		return d, nil, err
 	}
 	err = o.state.use(reading, func(store *training.Store) error {
-		sets, err := chooseSets(store, o.device, nil)
+		sets, err := chooseSets(store, o.Device, nil)
 		if err != nil {
 			return err
 		}
@@ -440,20 +412,6 @@ func (o *measuredOptions) read() (d *training.Dataset, operators map[string][]tr
 		return err
 	})
 	return d, operators, err
-}
-
-// checkOut refuses a path that is no file's before its content takes time.
-func checkOut(flag, path string) error {
-	if path == "" {
-		return nil
-	}
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return fmt.Errorf("--%s %s is a folder; name a file in it", flag, path)
-	}
-	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
-		return fmt.Errorf("--%s %s: folder %s does not exist; create it first", flag, path, filepath.Dir(path))
-	}
-	return nil
 }
 
 func adviseCommand() *cobra.Command {
@@ -484,7 +442,7 @@ and an autoscaler.`,
 			if err := o.pools.check(cmd.Flags().Changed, o.state.config); err != nil {
 				return err
 			}
-			ctx, stop := interruptible(cmd)
+			ctx, stop := cli.Interruptible(cmd)
 			defer stop()
 			found, err := o.advise(ctx)
 			if err != nil {
@@ -502,15 +460,15 @@ and an autoscaler.`,
 					return err
 				}
 			}
-			return o.print(cmd.OutOrStdout(), struct {
+			return o.Print(cmd.OutOrStdout(), struct {
 				*advice.Advice
 				Commit string `json:"commit"`
-			}{found, buildCommit()}, d.WriteText)
+			}{found, cli.Commit()}, d.WriteText)
 		},
 	}
 	o.measuredOptions.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.solo, "solo", "", "CSV file of isolated latencies to calibrate all groups to: model, batch, seq_len, min_ms")
+	f.StringVar(&o.Solo, "solo", "", "CSV file of isolated latencies to calibrate all groups to: model, batch, seq_len, min_ms")
 	f.StringSliceVar(&o.services, "services", nil, "services, each NAME or NAME=MODEL; all models by default")
 	f.StringSliceVar(&o.loads, "load", nil, "load of services in queries/s, each NAME=QPS")
 	f.StringSliceVar(&o.targets, "targets", nil, "latency targets of services, each NAME=DURATION; with --load, for the best static split of each device")
@@ -518,13 +476,12 @@ and an autoscaler.`,
 	f.IntVar(&o.devices, "devices", 0, "number of devices, 0 for as few as hold all services")
 	f.StringVar(&o.report, "report", "", "write a page with a heat map to this file")
 	o.pools.flags(f)
-	o.flag(f)
+	o.Flags(f)
 	return cmd
 }
 
 type adviseOptions struct {
 	measuredOptions
-	output
 	solo     string
 	services []string
 	loads    []string
@@ -536,10 +493,10 @@ type adviseOptions struct {
 }
 
 func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
-	if err := checkOut("report", o.report); err != nil {
+	if err := cli.CheckOut("report", o.report); err != nil {
 		return nil, err
 	}
-	if len(o.data) > 0 && o.state.config != "" && o.pools.count == 0 {
+	if len(o.Data) > 0 && o.state.config != "" && o.pools.count == 0 {
 		return nil, errors.New("--config and --data both name measured groups: leave one of them out, or give --pools")
 	}
 	d, operators, err := o.read()
@@ -556,7 +513,7 @@ func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
 	if err := cmp.Or(takeLoads(want.Services, o.loads), takeTargets(want.Services, o.targets), o.pools.take(want.Services)); err != nil {
 		return nil, err
 	}
-	if want.Solo, err = readSolo(o.solo); err != nil {
+	if want.Solo, err = training.ReadSoloFile(o.Solo); err != nil {
 		return nil, err
 	}
 	measured := slices.DeleteFunc(slices.Clone(want.Solo), func(s training.SoloTime) bool { return d.Model(s.Model) < 0 })

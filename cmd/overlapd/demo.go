@@ -23,6 +23,7 @@ import (
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor/emulated/device"
+	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/lab/sim"
 	"github.com/overlapd/overlapd/lab/synthetic"
@@ -51,12 +52,12 @@ until Ctrl-C. With --headless or --json it ends after the comparison.`,
 	f.DurationVar(&o.duration, "duration", 0, "how long the load lasts: in virtual time with --headless (default 3s), else on the daemon (default until Ctrl-C)")
 	f.StringVar(&o.listen, "listen", "", "address of the daemon (default 127.0.0.1:8000, or another port if that is taken)")
 	f.Uint64Var(&o.seed, "seed", o.seed, "seed of the virtual-time comparison")
-	o.flag(f)
+	o.Flags(f)
 	return cmd
 }
 
 type demo struct {
-	output
+	cli.Output
 	headless bool
 	duration time.Duration
 	listen   string
@@ -125,7 +126,7 @@ func (o *demo) run(cmd *cobra.Command) error {
 		return fmt.Errorf("--duration is %v; give 0 to %v", o.duration, demoLongest)
 	}
 	virtual := demoVirtual
-	if o.headless || o.json {
+	if o.headless || o.JSON {
 		virtual = cmp.Or(o.duration, virtual)
 	}
 	c, err := newComparison(o.seed, virtual)
@@ -133,7 +134,7 @@ func (o *demo) run(cmd *cobra.Command) error {
 		err = c.each((*demoPolicy).record)
 	}
 	out := newPainter(cmd.OutOrStdout())
-	if err == nil && !o.json {
+	if err == nil && !o.JSON {
 		err = c.draw(out) // before the rest, which takes most of the second
 	}
 	if err == nil {
@@ -143,7 +144,7 @@ func (o *demo) run(cmd *cobra.Command) error {
 		return err
 	}
 	c.judge()
-	if err := o.print(out.to, c, func(io.Writer) error { return c.write(out) }); err != nil || o.headless || o.json {
+	if err := o.Print(out.to, c, func(io.Writer) error { return c.write(out) }); err != nil || o.headless || o.JSON {
 		return err
 	}
 	return o.serve(out.to, 0.75*c.QPS)
@@ -152,7 +153,7 @@ func (o *demo) run(cmd *cobra.Command) error {
 // newComparison returns the policies with the load that they are to serve.
 func newComparison(seed uint64, virtual time.Duration) (*comparison, error) {
 	profile, trained := synthetic.Device(), synthetic.Predictor()
-	c := &comparison{QPS: demoQPS, Policies: make([]demoPolicy, len(demoPolicies)), Seed: seed, Device: "emulated: " + profile.Device, Commit: buildCommit()}
+	c := &comparison{QPS: demoQPS, Policies: make([]demoPolicy, len(demoPolicies)), Seed: seed, Device: "emulated: " + profile.Device, Commit: cli.Commit()}
 	for i, name := range demoPolicies {
 		on, err := device.NewModel(profile) // each its own, since it remembers what it was asked
 		if err != nil {
@@ -289,10 +290,10 @@ var laneColours = [][2]int{{39, 32}, {208, 172}, {77, 71}}
 func newPainter(to io.Writer) *painter {
 	p := &painter{to: to, columns: laneColumns}
 	// What is painted is our own, so that no character needs to be made harmless.
-	if h, ok := to.(*harmless); ok {
-		p.to = h.to
+	if behind, terminal := cli.Behind(to); terminal {
+		p.to = behind
 		p.colours = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-		if width := columnsOf(to); width > 0 {
+		if width := cli.Columns(to); width > 0 {
 			p.columns = min(max(width-laneName-2, 10), laneColumns)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -21,7 +22,7 @@ func TestLanes(t *testing.T) {
 		var b bytes.Buffer
 		p := newPainter(&b)
 		if terminal {
-			p = newPainter(&harmless{to: &b})
+			p = newPainter(cli.Harmless(&b))
 		}
 		p.lanes(spans)
 		if err := p.picture.Flush(); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/overlapd/overlapd/daemon/admin"
+	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/report"
 )
 
@@ -47,7 +48,7 @@ Exit status: 0, no query is open, or without --wait the daemon reports not ready
 			if err != nil {
 				return err
 			}
-			ctx, stop := interruptible(cmd)
+			ctx, stop := cli.Interruptible(cmd)
 			defer stop()
 			said, err := o.drain(ctx, func(do string) (map[string]int64, uint64, error) { return c.Drain(ctx, do) })
 			if err == nil {

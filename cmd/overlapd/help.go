@@ -1,83 +1,41 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/status"
-	"github.com/overlapd/overlapd/models/zoo"
+	"github.com/overlapd/overlapd/internal/cli"
+	"github.com/overlapd/overlapd/overlap"
 )
 
-// completeValues adds completions for the values of options, which mean the same in
-// every command that has them, and for the arguments of commands.
-func completeValues(root *cobra.Command) error {
-	zooModels := cobra.FixedCompletions(zoo.Names(), cobra.ShellCompDirectiveDefault)
-	values := map[string]cobra.CompletionFunc{
-		"config":    files("toml"),
-		"admin":     files("sock"),
-		"arrivals":  words("poisson", "constant", "gamma"),
-		"dispatch":  words("round-robin", "random", "least-loaded", "pool", "split"),
+// completions are those of the values of flags, which mean the same in every command that has them.
+func completions() map[string]cobra.CompletionFunc {
+	return map[string]cobra.CompletionFunc{
+		"config":    cli.Files("toml"),
+		"admin":     cli.Files("sock"),
+		"arrivals":  cli.Words("poisson", "constant", "gamma"),
 		"explain":   completeKeys,
-		"format":    words("abacus"),
-		"in-force":  files("json"),
-		"knows":     words("all", "order", "nothing"),
-		"predictor": files("json"),
-		"recipe":    words("overlapd", "paper"),
-		"scenario":  files("json"),
+		"format":    cli.Words("abacus"),
+		"in-force":  cli.Files("json"),
+		"policy":    cli.Words(policyNames()...),
+		"predictor": cli.Files("json"),
+		"recipe":    cli.Words("overlapd", "paper"),
 		"service":   completeServices,
-		"split": func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			splits := []string{"random", "grouped"}
-			if cmd.Name() == "train" {
-				splits = append(splits, "kfold")
-			}
-			return splits, cobra.ShellCompDirectiveNoFileComp
-		},
-		"policy": func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			names, comparing := policyNames()
-			if cmd.Name() == "simulate" {
-				names = append(names, comparing...)
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
-		},
-		"model": zooModels,
+		"split":     cli.Words("random", "grouped", "kfold"),
 	}
-	var fault error
-	eachCommand(root, func(cmd *cobra.Command) {
-		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
-			if complete := values[f.Name]; complete != nil {
-				fault = errors.Join(fault, cmd.RegisterFlagCompletionFunc(f.Name, complete))
-			}
-		})
-		switch cmd.CommandPath() {
-		case "overlapd check":
-			cmd.ValidArgsFunction = files("toml")
-		case "overlapd models build":
-			cmd.ValidArgsFunction = words(zoo.Names()...)
-		case "overlapd models inspect":
-			cmd.ValidArgsFunction = zooModels
-		case "overlapd device show", "overlapd predictor export", "overlapd predictor import":
-			cmd.ValidArgsFunction = files("json")
-		case "overlapd restart":
-			cmd.ValidArgsFunction = completeServices
-		default:
-			if cmd.Args != nil && cmd.Args(cmd, []string{"any"}) != nil {
-				cmd.ValidArgsFunction = cobra.NoFileCompletions
-			}
-		}
-	})
-	return fault
 }
 
-func words(list ...string) cobra.CompletionFunc {
-	return cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)
+// policyNames returns the policies that a daemon may have.
+func policyNames() (names []string) {
+	for _, p := range overlap.Policies() {
+		names = append(names, p.Name)
+	}
+	return names
 }
 
 // completeServices offers the services of the configuration that the command line
@@ -111,68 +69,14 @@ func completeKeys(*cobra.Command, []string, string) (names []string, _ cobra.She
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-func files(ending string) cobra.CompletionFunc {
-	return cobra.FixedCompletions([]string{ending}, cobra.ShellCompDirectiveFilterFileExt)
-}
-
-func eachCommand(cmd *cobra.Command, visit func(*cobra.Command)) {
-	visit(cmd)
-	for _, sub := range cmd.Commands() {
-		eachCommand(sub, visit)
-	}
-}
-
-func manCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "man FOLDER",
-		Short:  "Write the manual pages to a folder",
-		Hidden: true,
-		Args:   cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return err
-			}
-			return writeManual(cmd.Root(), args[0])
-		},
-	}
-}
-
-// writeManual makes pages of the help. That of overlapd has manualSections, too.
-func writeManual(root *cobra.Command, folder string) error {
-	eachCommand(root, func(c *cobra.Command) {
-		c.Long = asMarkdown(c.Long)
-		c.DisableAutoGenTag = true
-	})
+// manual returns the sections as Markdown.
+func manual() string {
 	var b strings.Builder
 	for _, s := range manualSections {
 		fmt.Fprintf(&b, "\n\n# %s\n", s.title)
 		for _, e := range s.entries {
-			fmt.Fprintf(&b, "\n**%s**\n: %s\n", e.name, e.text)
+			fmt.Fprintf(&b, "\n**%s**\n: %s\n", e[0], e[1])
 		}
-	}
-	root.Long += b.String()
-	built, err := time.Parse(time.RFC3339, buildSetting("vcs.time"))
-	if err != nil {
-		built = time.Unix(0, 0).UTC() // the same for each build, so that the same commit gives the same pages
-	}
-	header := &doc.GenManHeader{Section: "1", Source: "overlapd " + version, Manual: "User Commands", Date: &built}
-	return doc.GenManTree(root, header, folder)
-}
-
-// asMarkdown makes code blocks of the lines of a help that are laid out in columns.
-func asMarkdown(help string) string {
-	var b strings.Builder
-	fixed := false
-	for line := range strings.Lines(help) {
-		columns := strings.HasPrefix(line, "  ") || strings.Contains(strings.TrimSpace(line), "   ")
-		if columns != fixed && strings.TrimSpace(line) != "" {
-			b.WriteString("\n")
-			fixed = columns
-		}
-		if columns {
-			b.WriteString("    ")
-		}
-		b.WriteString(line)
 	}
 	return b.String()
 }
@@ -180,9 +84,9 @@ func asMarkdown(help string) string {
 // manualSections complete the help of the commands to the manual.
 var manualSections = []struct {
 	title   string
-	entries []manualEntry
+	entries [][2]string
 }{
-	{"FILES", []manualEntry{
+	{"FILES", [][2]string{
 		{"/etc/overlapd/INSTANCE.toml", "The configuration of overlapd@INSTANCE.service. /usr/share/doc/overlapd/configuration.md describes its keys."},
 		{"/etc/default/overlapd", "Environment variables and further options of every instance."},
 		{"/var/lib/overlapd/INSTANCE", "The state: measurements, predictors and the decision log."},
@@ -191,7 +95,7 @@ var manualSections = []struct {
 		{"/run/overlapd/INSTANCE/admin.sock", "The admin socket, for root, the user overlapd and the members of admin_group."},
 		{"/usr/lib/overlapd/libonnxruntime.so.1", "ONNX Runtime, used by overlapd only."},
 	}},
-	{"ENVIRONMENT", []manualEntry{
+	{"ENVIRONMENT", [][2]string{
 		{"OVERLAPD_ORT", "The ONNX Runtime to load. It takes precedence over all other places."},
 		{"OVERLAPD_SOLVER", "The HiGHS or CBC program that plan runs, or none. It takes precedence over PATH."},
 		{"OVERLAPD_URL", "The daemon that status, top, trace and bench serve connect to, unless --url or --config names another."},
@@ -202,15 +106,13 @@ var manualSections = []struct {
 		{"RUNTIME_DIRECTORY", "The folder of sockets. systemd sets it. The default of the admin socket is overlapd below XDG_RUNTIME_DIR, or else the state folder."},
 		{"NOTIFY_SOCKET, WATCHDOG_USEC", "Where the daemon reports its state, and how often systemd expects a watchdog notification."},
 	}},
-	{"SIGNALS", []manualEntry{
+	{"SIGNALS", [][2]string{
 		{"SIGTERM, SIGINT", "Stop accepting queries, answer those accepted, and exit. A second signal quits immediately."},
 		{"SIGHUP", "Reload the configuration file, as overlapd reload does. The log reports the result. If the signal comes from a closed terminal, the daemon stops as on SIGTERM."},
 	}},
-	{"EXIT STATUS", []manualEntry{
+	{"EXIT STATUS", [][2]string{
 		{"0", "Success."},
 		{"1", "Failure; standard error has the reason."},
 		{"78", "The configuration is invalid. systemd does not restart the daemon. After overlapd reload: nothing was changed."},
 	}},
 }
-
-type manualEntry struct{ name, text string }

@@ -22,6 +22,7 @@ import (
 	"github.com/overlapd/overlapd/cuda/mps"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/internal/textfile"
 	"github.com/overlapd/overlapd/ort"
 )
 
@@ -342,7 +343,7 @@ func (l *looking) lookAtFiles() {
 	}
 	instance := fmt.Sprintf("/proc/driver/nvidia/capabilities/gpu%s/mig/gi%d", l.minor(), l.target.Instance.ID)
 	for _, file := range []string{instance + "/access", fmt.Sprintf("%s/ci%d/access", instance, l.target.Compute.ID)} {
-		if number := field(l.path(file), "DeviceFileMinor"); number != "" { // drivers can be set up without them
+		if number := textfile.Field(l.path(file), "DeviceFileMinor"); number != "" { // drivers can be set up without them
 			readable := func(path string) error { return mayAccess(path, unix.R_OK) }
 			l.checkFile("/dev/nvidia-caps/nvidia-cap"+number, "caps-missing", "caps-denied", readable, "uuid", l.UUID, "access", file)
 		}
@@ -352,19 +353,8 @@ func (l *looking) lookAtFiles() {
 // minor returns the number of the GPU's device file, which is not always the index.
 func (l *looking) minor() string {
 	address := strings.ToLower(strings.TrimPrefix(l.target.Device.PCI, "0000"))
-	listed := field(l.path("/proc/driver/nvidia/gpus/"+address+"/information"), "Device Minor")
+	listed := textfile.Field(l.path("/proc/driver/nvidia/gpus/"+address+"/information"), "Device Minor")
 	return cmp.Or(listed, fmt.Sprint(l.target.Device.Index))
-}
-
-// field returns the value of a key in a file below /proc, none without the file.
-func field(path, key string) string {
-	text, _ := os.ReadFile(path)
-	for line := range strings.Lines(string(text)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == key {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }
 
 // lookAtDevice adds modes that are in the way, and other processes on the GPU.

@@ -4,15 +4,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
-	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/models/zoo"
@@ -21,7 +19,7 @@ import (
 )
 
 func modelsListCommand() *cobra.Command {
-	var out output
+	var out cli.Output
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the zoo models",
@@ -41,10 +39,10 @@ to try overlapd, not for answers. A service uses one with model = "zoo:NAME".`,
 				rows = append(rows, row{e, e.Size()})
 				t.Row(e.Name, e.Precision, metric(e.Params, ""), metric(e.Size(), "B"), e.Summary)
 			}
-			return out.print(cmd.OutOrStdout(), map[string]any{"models": rows}, t.WriteText)
+			return out.Print(cmd.OutOrStdout(), map[string]any{"models": rows}, t.WriteText)
 		},
 	}
-	out.flag(cmd.Flags())
+	out.Flags(cmd.Flags())
 	return cmd
 }
 
@@ -64,7 +62,7 @@ func modelsBuildCommand() *cobra.Command {
 				}
 			}
 			for _, name := range names {
-				path, err := buildZoo(name, dir, seed)
+				path, err := cli.BuildZoo(name, dir, seed)
 				if err != nil {
 					return err
 				}
@@ -74,12 +72,12 @@ func modelsBuildCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&dir, "out", "o", ".", "folder for the files, created if needed")
-	cmd.Flags().Uint64Var(&seed, "seed", zooSeed, "seed of the weights")
+	cmd.Flags().Uint64Var(&seed, "seed", cli.ZooSeed, "seed of the weights")
 	return cmd
 }
 
 func modelsInspectCommand() *cobra.Command {
-	var out output
+	var out cli.Output
 	var asIs bool
 	o := inspectOptions{}
 	cmd := &cobra.Command{
@@ -94,7 +92,7 @@ file without ONNX Runtime, and the values that are live at each cut.`,
   overlapd models inspect model.onnx --as-is`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path, err := modelPath(args[0])
+			path, err := cli.ModelPath(args[0])
 			if err != nil {
 				return err
 			}
@@ -106,11 +104,11 @@ file without ONNX Runtime, and the values that are live at each cut.`,
 			if err != nil {
 				return err
 			}
-			return out.print(cmd.OutOrStdout(), found, found.writeText)
+			return out.Print(cmd.OutOrStdout(), found, found.writeText)
 		},
 	}
 	f := cmd.Flags()
-	out.flag(f)
+	out.Flags(f)
 	f.BoolVar(&asIs, "as-is", false, "show the file unchanged, without ONNX Runtime")
 	f.IntVar(&o.target, "cut", 0, "number of operators to cut into, 0 to cut at every node")
 	f.IntVar(&o.batch, "batch", 1, "batch size of live bytes and times")
@@ -193,7 +191,7 @@ func (o *inspectOptions) optimized(path string) (*inspection, error) {
 		return nil, err
 	}
 	defer env.Close()
-	cache, err := cacheDir("optimized")
+	cache, err := cli.CacheDir("optimized")
 	if err != nil {
 		return nil, err
 	}
@@ -291,45 +289,4 @@ func (in *inspection) nodes() *report.Table {
 		t.Rowf("%d\t%s\t%s\t%s", op.Index, op.Type, alive, op.Name)
 	}
 	return t
-}
-
-const zooSeed = 1
-
-// cacheDir returns a folder below the cache that systemd gives, else the user's.
-func cacheDir(kind string) (string, error) {
-	if dir := config.SystemdFolder("CACHE_DIRECTORY"); dir != "" {
-		return filepath.Join(dir, kind), nil
-	}
-	base, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("no cache folder: %w; set XDG_CACHE_HOME", err)
-	}
-	return filepath.Join(base, "overlapd", kind), nil
-}
-
-// modelPath returns the file of a path or of a model of the zoo, built if need be.
-func modelPath(name string) (string, error) {
-	name = strings.TrimPrefix(name, "zoo:")
-	if _, ok := zoo.Lookup(name); !ok {
-		if _, err := os.Stat(name); err != nil {
-			return "", fmt.Errorf("%q is neither a file nor a zoo model; overlapd models list shows the zoo", name)
-		}
-		return name, nil
-	}
-	dir, err := cacheDir("models")
-	if err != nil {
-		return "", err
-	}
-	return buildZoo(name, dir, zooSeed)
-}
-
-// buildZoo builds a model of the zoo, with a progress bar on a terminal.
-func buildZoo(name, dir string, seed uint64) (string, error) {
-	bar := newBar("building "+name, 1, progressbar.OptionShowBytes(true))
-	path, err := zoo.Build(name, dir, seed, func(done, total int64) {
-		bar.ChangeMax64(total)
-		_ = bar.Set64(done)
-	})
-	_ = bar.Exit()
-	return path, err
 }

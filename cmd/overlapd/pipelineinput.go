@@ -13,6 +13,7 @@ import (
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor/emulated/device"
+	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/planning"
 	"github.com/overlapd/overlapd/planning/selection"
@@ -189,7 +190,7 @@ func (in *pipelineInput) inspect(s *config.Service, to *planning.Service) (live 
 		}
 		return live, err
 	}
-	path, err := modelPath(s.Model)
+	path, err := cli.ModelPath(s.Model)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +220,7 @@ func (in *pipelineInput) emulated(i int, s *config.Service) (m *device.Model, at
 		return nil, 0, fmt.Errorf("%s: %w", path, err)
 	}
 	if at = m.Index(strings.TrimPrefix(s.Model, config.EmulatedPrefix)); at < 0 {
-		return nil, 0, fmt.Errorf("%s does not know %q; name a model that it has (overlapd device show)", path, s.Model)
+		return nil, 0, fmt.Errorf("%s does not know %q; name a model that it has (overlapd-lab device show)", path, s.Model)
 	}
 	return m, at, nil
 }
@@ -263,14 +264,14 @@ func inMicros[N int64 | float64](nanos []N) (list []float64) {
 func (in *pipelineInput) measured(i int, s *config.Service, hash string) (found predictor.Snapshot, err error) {
 	d := in.config.Pool()[i]
 	share := fmt.Sprintf("%d threads", cmp.Or(s.Threads, in.config.Worker.Threads, in.cores(i)))
-	cpu, on := cpuName()+slowed(&d), ""
+	cpu, on := cli.CPU()+slowed(&d), ""
 	for _, key := range slices.Sorted(maps.Keys(in.state)) {
 		part := strings.Split(key, "|")
 		const parts = 5
 		if len(part) != parts || part[1] != hash || part[4] != share && !strings.HasPrefix(part[4], share+",") || len(in.state[key].Cells) == 0 {
 			continue
 		}
-		gpu := !strings.HasPrefix(part[0], cpuName())
+		gpu := !strings.HasPrefix(part[0], cli.CPU())
 		if gpu != (d.Kind == config.DeviceCUDA) || !gpu && part[0] != cpu || gpu && strings.Contains(part[0], "MIG") != (d.MIG != "") || !strings.Contains(part[0], d.MIG) {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/predictor"
 )
 
@@ -31,7 +32,7 @@ func TestMeasuredOnEachDevice(t *testing.T) {
 		}
 		in.state[strings.Join([]string{on, hash, "ort 1", fmt.Sprint(len(nanos), " operators"), share}, "|")] = known
 	}
-	cpu := cpuName()
+	cpu := cli.CPU()
 	store(cpu, "hash", "1 threads", 1000, 2000)
 	store(cpu, "hash", "2 threads", 600, 1200)
 	store(cpu, "other", "2 threads", 1, 1)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/internal/textfile"
 	"github.com/overlapd/overlapd/planning"
@@ -98,7 +99,7 @@ type planOptions struct {
 
 // searched is what the commands have in common that search for a plan.
 type searched struct {
-	output
+	cli.Output
 	data, config, out string
 	search            planning.Search
 }
@@ -108,18 +109,18 @@ func (o *searched) flags(f *pflag.FlagSet, data, limit string) {
 	f.StringVarP(&o.config, "config", "c", "", "configuration with the services and devices")
 	f.DurationVar(&o.search.Limit, "time-limit", o.search.Limit, limit)
 	f.StringVarP(&o.out, "out", "o", "", "write the plan to this file")
-	o.flag(f)
+	o.Flags(f)
 }
 
 // plan shows how long has been searched, and returns the plan with how long all of it took.
 func (o *searched) plan(cmd *cobra.Command, from string, solve func(context.Context) (*planning.Placement, error)) (*planning.Placement, error) {
 	began := time.Now()
-	ctx, stop := interruptible(cmd)
+	ctx, stop := cli.Interruptible(cmd)
 	defer stop()
-	bar := newBar("reading "+from, 1)
-	o.search.Progress = func(doing string) { showPart(bar, doing, float64(time.Since(began))/float64(o.search.Limit)) }
+	show, end := cli.Bar()
+	o.search.Progress = func(doing string) { show(doing, float64(time.Since(began))/float64(o.search.Limit)) }
 	p, err := solve(ctx)
-	_ = bar.Clear()
+	end()
 	if err == nil {
 		p.Seconds = time.Since(began).Seconds()
 	}
@@ -177,10 +178,10 @@ func (o *planOptions) run(cmd *cobra.Command) error {
 	}
 	r := planResult{
 		Kind: p.Kind, Objective: p.Objective, Bound: p.Bound, Seconds: p.Seconds, Solver: p.Solver, Note: p.Note,
-		Models: len(p.Services), Streams: streams, Devices: len(p.Devices), Out: o.out, Commit: buildCommit(),
+		Models: len(p.Services), Streams: streams, Devices: len(p.Devices), Out: o.out, Commit: cli.Commit(),
 	}
 	r.RateImbalance, r.MemoryImbalance = p.Imbalance()
-	return o.print(cmd.OutOrStdout(), r, func(w io.Writer) error { return r.document(p).WriteText(w) })
+	return o.Print(cmd.OutOrStdout(), r, func(w io.Writer) error { return r.document(p).WriteText(w) })
 }
 
 func (o *planOptions) solve(ctx context.Context) (p *planning.Placement, streams int, err error) {

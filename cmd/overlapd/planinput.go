@@ -120,7 +120,7 @@ func profileTimes(c *config.Config, path string) (times [][]soloTime, err error)
 	for _, s := range c.Services {
 		at := m.Index(strings.TrimPrefix(s.Model, config.EmulatedPrefix))
 		if at < 0 {
-			return nil, fmt.Errorf("service %s: %s does not know %q; name a model that it has (overlapd device show)", s.Name, path, s.Model)
+			return nil, fmt.Errorf("service %s: %s does not know %q; name a model that it has (overlapd-lab device show)", s.Name, path, s.Model)
 		}
 		info, list := m.Models()[at], []soloTime(nil)
 		seqLen := slices.Max(info.SeqLens)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/planning"
@@ -116,7 +117,7 @@ func (o *pipelineOptions) check(changed func(string) bool) error {
 	case o.search.Limit <= 0:
 		return fmt.Errorf("--time-limit is %v: give a time above 0", o.search.Limit)
 	}
-	return errors.Join(checkOut("out", o.out), checkOut("report", o.report))
+	return errors.Join(cli.CheckOut("out", o.out), cli.CheckOut("report", o.report))
 }
 
 func (o *pipelineOptions) run(cmd *cobra.Command) error {
@@ -133,7 +134,7 @@ func (o *pipelineOptions) run(cmd *cobra.Command) error {
 	}
 	r := pipelineResult{
 		Objective: p.Objective, Bound: p.Bound, Reference: reference, Seconds: p.Seconds, Solver: p.Solver, Note: p.Note,
-		Baseline: o.baseline, Devices: len(p.Devices), Out: o.out, Commit: buildCommit(),
+		Baseline: o.baseline, Devices: len(p.Devices), Out: o.out, Commit: cli.Commit(),
 	}
 	for _, s := range p.Services {
 		if len(s.Pipelines) > 0 {
@@ -145,7 +146,7 @@ func (o *pipelineOptions) run(cmd *cobra.Command) error {
 	if err := writePlan(o.out, p.WriteFile, o.report, d); err != nil {
 		return err
 	}
-	return o.print(cmd.OutOrStdout(), r, d.WriteText)
+	return o.Print(cmd.OutOrStdout(), r, d.WriteText)
 }
 
 // solve returns the plan, and the objective of the case's, 0 without one.

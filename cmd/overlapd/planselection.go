@@ -11,12 +11,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/planning/selection"
 )
 
 type selectionOptions struct {
-	output
+	cli.Output
 	format, data, task, profile string
 	config, service             string
 	discretization, batching    string
@@ -86,7 +87,7 @@ workers in turn. Late queries are still answered, unless --drop drops them.`,
 	f.IntVar(&o.models, "models", 0, "number of variants to choose from: fewer of the best, or more by interpolation; 0 for the best")
 	f.StringVarP(&o.out, "out", "o", "", "write the policies to this file")
 	f.StringVar(&o.report, "report", "", "write a page with charts to this file")
-	o.flag(f)
+	o.Flags(f)
 	cmd.MarkFlagsMutuallyExclusive("load", "loads")
 	cmd.MarkFlagsMutuallyExclusive("data", "profile", "config")
 	cmd.MarkFlagsRequiredTogether("config", "service")
@@ -124,7 +125,7 @@ func (o *selectionOptions) check(cmd *cobra.Command) error {
 	case o.models < 0 || o.models > maxModels:
 		return fmt.Errorf("--models is %d: give a number from 1 to %d", o.models, maxModels)
 	}
-	return errors.Join(checkOut("out", o.out), checkOut("report", o.report))
+	return errors.Join(cli.CheckOut("out", o.out), cli.CheckOut("report", o.report))
 }
 
 // read sets the variants to choose from, and, of a configuration, the device, and the target
@@ -176,10 +177,10 @@ func (o *selectionOptions) solve(ctx context.Context) (*selection.Set, error) {
 	if err := errors.Join(err, err2); err != nil {
 		return nil, fmt.Errorf("--loads is %.40q: give two numbers, as in 5:500", o.loads)
 	}
-	bar := newBar("policies", 1)
-	defer bar.Close() //nolint:errcheck // it is for looks
+	show, end := cli.Bar()
+	defer end() //nolint:errcheck // it is for looks
 	return o.worker.SolveSet(ctx, low, high, func(found int, gap float64) {
-		showPart(bar, fmt.Sprintf("%s, neighbours differ by %.2g %%", report.Count(found, "policy", "policies"), 100*gap), min(1, 0.01/max(gap, 1e-9)))
+		show(fmt.Sprintf("%s, neighbours differ by %.2g %%", report.Count(found, "policy", "policies"), 100*gap), min(1, 0.01/max(gap, 1e-9)))
 	})
 }
 
@@ -191,7 +192,7 @@ func (o *selectionOptions) run(cmd *cobra.Command) error {
 	if err := o.read(cmd); err != nil {
 		return err
 	}
-	ctx, stop := interruptible(cmd)
+	ctx, stop := cli.Interruptible(cmd)
 	defer stop()
 	s, err := o.solve(ctx)
 	if err != nil {
@@ -200,13 +201,13 @@ func (o *selectionOptions) run(cmd *cobra.Command) error {
 	p := s.Policies[len(s.Policies)-1]
 	r := &selectionResult{
 		Accuracy: p.Accuracy, Violations: p.Violations, States: p.States, Seconds: time.Since(began).Seconds(), Models: len(p.Variants),
-		LeftOut: selection.LeftOut(s.Variants), Policies: s.Policies, Note: s.Note, Out: o.out, Commit: buildCommit(),
+		LeftOut: selection.LeftOut(s.Variants), Policies: s.Policies, Note: s.Note, Out: o.out, Commit: cli.Commit(),
 	}
 	d := r.document(s)
 	if err := writePlan(o.out, s.WriteFile, o.report, d); err != nil {
 		return err
 	}
-	return o.print(cmd.OutOrStdout(), r, d.WriteText)
+	return o.Print(cmd.OutOrStdout(), r, d.WriteText)
 }
 
 // selectionResult is what the command says of policies. Accuracy, that of queries in time,

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments"
 	"github.com/overlapd/overlapd/segments/wire"
@@ -103,7 +104,7 @@ func (o *poolOptions) configure(path string, d *training.Dataset, list []advice.
 // expected to need, 0 if the model is not here.
 func expectedMiB(c *config.Config, s *config.Service) float64 {
 	bytes := cmp.Or(s.MPS.PinnedMemory, c.CUDA.MemoryLimit)
-	if path, err := modelPath(s.Model); bytes == 0 && err == nil {
+	if path, err := cli.ModelPath(s.Model); bytes == 0 && err == nil {
 		if f, err := models.Open(path); err == nil {
 			bytes = wire.ExpectDeviceMemory(f, s.Cut, s.MaxBatch).Sum()
 			_ = f.Close() // it was read
@@ -208,7 +209,7 @@ func (o *poolOptions) write(path string, a *advice.Advice) error {
 		// There are two pods where the loads want two, so that one serves while the other is replaced.
 		text := fmt.Sprintf(poolManifest, p.Name, strings.Join(p.Services, ", "), p.Demanded, builds, p.Devices, min(p.Devices, 2), poolGrowth*p.Devices)
 		of := ofPool(c, p.Services)
-		if bytes, unknown := hostMemory(&of, modelPath); unknown == nil {
+		if bytes, unknown := hostMemory(&of, cli.ModelPath); unknown == nil {
 			text += fmt.Sprintf(memoryPatch, bytes>>20)
 		}
 		if err := errors.Join(err, writeNew(filepath.Join(folder, "kustomization.yaml"), []byte(text)),

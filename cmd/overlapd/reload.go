@@ -18,12 +18,13 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/admin"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/report"
 )
 
 func reloadCommand() *cobra.Command {
 	var at socketOptions
-	var out output
+	var out cli.Output
 	var last bool
 	cmd := &cobra.Command{
 		Use:   "reload",
@@ -60,17 +61,17 @@ state was kept, or no daemon answered; 78, the file is invalid.`,
 		},
 	}
 	at.flags(cmd)
-	out.flag(cmd.Flags())
+	out.Flags(cmd.Flags())
 	cmd.Flags().BoolVar(&last, "last", false, "change nothing; show the current reload, or the last one")
 	return cmd
 }
 
-func reload(cmd *cobra.Command, c *admin.Client, out output) error {
-	ctx, stop := interruptible(cmd)
+func reload(cmd *cobra.Command, c *admin.Client, out cli.Output) error {
+	ctx, stop := cli.Interruptible(cmd)
 	defer stop()
 	to := cmd.OutOrStdout()
 	show := printSteps(to)
-	if out.json {
+	if out.JSON {
 		show = func(config.Step) {}
 	}
 	done, err := c.Reload(ctx, show)
@@ -84,15 +85,15 @@ func reload(cmd *cobra.Command, c *admin.Client, out output) error {
 		names := strings.Join(slices.Sorted(maps.Keys(done.Failed)), ", ")
 		err = fmt.Errorf("the file is not fully applied: %s could not be loaded, and the previous state was kept; fix the cause, then run: overlapd reload", names)
 	}
-	return errors.Join(out.print(to, done, changes(done).WriteText), err)
+	return errors.Join(out.Print(to, done, changes(done).WriteText), err)
 }
 
-func lastReload(cmd *cobra.Command, c *admin.Client, out output) error {
+func lastReload(cmd *cobra.Command, c *admin.Client, out cli.Output) error {
 	r, err := c.Last(cmd.Context())
 	if err != nil {
 		return err
 	}
-	return out.print(cmd.OutOrStdout(), r, func(w io.Writer) error {
+	return out.Print(cmd.OutOrStdout(), r, func(w io.Writer) error {
 		if r.State == admin.ReportNone {
 			_, err := fmt.Fprintln(w, "no reload since the daemon started")
 			return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/internal/textfile"
@@ -24,7 +25,7 @@ import (
 )
 
 func replayCommand() *cobra.Command {
-	var out output
+	var out cli.Output
 	var verbose bool
 	var one uint64
 	r := replayed{
@@ -50,7 +51,7 @@ by itself.`,
 			w := bufio.NewWriter(cmd.OutOrStdout())
 			defer w.Flush()
 			switch {
-			case out.json && (verbose || one != 0):
+			case out.JSON && (verbose || one != 0):
 				return errors.New("--json prints the report, not the rounds: leave out --json or the others")
 			case one != 0 && (verbose || r.from != 0 || r.to != 0):
 				return errors.New("--round shows one round: leave out --from, --to and --verbose")
@@ -66,13 +67,13 @@ by itself.`,
 				return err
 			}
 			if one == 0 || !r.Reproduced {
-				if err := out.print(w, &r, func(w io.Writer) error { return r.writeReport(w) }); err != nil {
+				if err := out.Print(w, &r, func(w io.Writer) error { return r.writeReport(w) }); err != nil {
 					return err
 				}
 			}
 			switch {
 			case !r.Reproduced:
-				return errReported
+				return cli.ErrReported
 			case r.Rounds == 0 && one != 0:
 				return fmt.Errorf("%s does not hold round %d completely", args[0], one)
 			}
@@ -84,7 +85,7 @@ by itself.`,
 	f.Uint64Var(&r.to, "to", 0, "last round to replay, 0 for all")
 	f.Uint64Var(&one, "round", 0, "explain one round: candidates, predictions, choice and measurement")
 	f.BoolVarP(&verbose, "verbose", "v", false, "print a line for each round")
-	out.flag(f)
+	out.Flags(f)
 	return cmd
 }
 

@@ -3,20 +3,18 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"github.com/overlapd/overlapd/internal/cli/clitest"
 	"github.com/overlapd/overlapd/internal/fakes/fakeca"
 	"github.com/overlapd/overlapd/internal/fakes/fakemps"
 	"github.com/overlapd/overlapd/ort"
@@ -79,93 +77,12 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"authority":   authorityCommand,
-			"json":        jsonCommand,
-			"perfetto":    perfettoCommand,
+			"json":        clitest.JSON,
+			"perfetto":    clitest.Perfetto,
 			"serving":     servingCommand,
 			"stop-daemon": stopDaemonCommand,
 		},
 	})
-}
-
-// jsonCommand checks one value of the JSON object that was printed last. The
-// whole value must match the expression; strings are taken without quotes.
-func jsonCommand(ts *testscript.TestScript, neg bool, args []string) {
-	if len(args) < 1 || len(args) > 2 {
-		ts.Fatalf("usage: json PATH [REGEXP]")
-	}
-	var object map[string]any
-	d := json.NewDecoder(strings.NewReader(ts.ReadFile("stdout")))
-	d.UseNumber()
-	ts.Check(d.Decode(&object))
-	if d.More() {
-		ts.Fatalf("more than one JSON value was printed")
-	}
-	value, err := look(object, args[0])
-	if err == nil && len(args) == 2 {
-		ok := regexp.MustCompile("^(?:" + args[1] + ")$").MatchString(text(value))
-		if !ok {
-			err = fmt.Errorf("%s is %s", args[0], text(value))
-		}
-	}
-	if neg && err == nil {
-		ts.Fatalf("%s is %s", args[0], text(value))
-	}
-	if !neg {
-		ts.Check(err)
-	}
-}
-
-var errNoValue = errors.New("no such value")
-
-// look follows a path such as runs[0].model.
-func look(value any, path string) (any, error) {
-	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
-		switch v := value.(type) {
-		case map[string]any:
-			next, ok := v[step]
-			if !ok {
-				return nil, fmt.Errorf("%w: %s in %s", errNoValue, step, path)
-			}
-			value = next
-		case []any:
-			i, err := strconv.Atoi(step)
-			if err != nil || i < 0 || i >= len(v) {
-				return nil, fmt.Errorf("%w: %s in %s, which has %d elements", errNoValue, step, path, len(v))
-			}
-			value = v[i]
-		default:
-			return nil, fmt.Errorf("%w: %s in %s", errNoValue, step, path)
-		}
-	}
-	return value, nil
-}
-
-func text(value any) string {
-	if s, ok := value.(string); ok {
-		return s
-	}
-	b, err := json.Marshal(value)
-	if err != nil {
-		return err.Error()
-	}
-	return string(b)
-}
-
-func TestLook(t *testing.T) {
-	var object any
-	if err := json.Unmarshal([]byte(`{"a":[{"b":"x"},2],"c":null}`), &object); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]string{"a[0].b": "x", "a[1]": "2", "c": "null"} {
-		if got, err := look(object, path); err != nil || text(got) != want {
-			t.Errorf("%s: got %v, %v, want %s", path, got, err, want)
-		}
-	}
-	for _, path := range []string{"b", "a[2]", "a.b", "a[1].b", "c.d"} {
-		if got, err := look(object, path); !errors.Is(err, errNoValue) {
-			t.Errorf("%s: got %v, %v", path, got, err)
-		}
-	}
 }
 
 // servingCommand reads the log of a daemon, in JSON, until it says that all

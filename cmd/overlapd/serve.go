@@ -34,6 +34,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/statefile"
 	"github.com/overlapd/overlapd/executor/child"
+	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/textfile"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments"
@@ -256,11 +257,11 @@ func newDaemon(c config.Config, o daemon.Options) (*daemon.Daemon, error) {
 
 func daemonOptions(log zerolog.Logger) daemon.Options {
 	return daemon.Options{
-		Worker:  self("worker"),
-		Check:   self(checkStateName),
-		Version: version,
-		Commit:  buildCommit(),
-		Device:  cpuName(),
+		Worker:  cli.Self("worker"),
+		Check:   cli.Self(checkStateName),
+		Version: cli.Version,
+		Commit:  cli.Commit(),
+		Device:  cli.CPU(),
 		Cores:   runtime.NumCPU(),
 
 		Processors: runtime.GOMAXPROCS(0),
@@ -469,7 +470,7 @@ func workerCommand() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			err := worker.Run(segments.LoadONNX)
 			if errors.Is(err, worker.ErrLoadFailed) {
-				return errReported // the daemon has the error and reports it
+				return cli.ErrReported // the daemon has the error and reports it
 			}
 			return err
 		},

@@ -17,13 +17,14 @@ import (
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/internal/stats"
 )
 
 func statusCommand() *cobra.Command {
 	var at target
-	var out output
+	var out cli.Output
 	var ready bool
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -58,12 +59,12 @@ nothing.`,
 				return err
 			}
 			d := s.document()
-			d.Width = cmp.Or(columnsOf(cmd.OutOrStdout()), statusColumns)
-			return out.print(cmd.OutOrStdout(), s, d.WriteText)
+			d.Width = cmp.Or(cli.Columns(cmd.OutOrStdout()), statusColumns)
+			return out.Print(cmd.OutOrStdout(), s, d.WriteText)
 		},
 	}
 	at.flags(cmd)
-	out.flag(cmd.Flags())
+	out.Flags(cmd.Flags())
 	cmd.Flags().BoolVar(&ready, "ready", false, "print nothing; exit with status 1 unless the daemon is ready")
 	return cmd
 }
@@ -234,7 +235,7 @@ func addLoad(d *report.Document, l *status.Load) {
 	d.Heading("the load of the last %[3]s needs %.2[1]f of %[2]s: idle %.0[4]f %% of the time, %.1[5]f %% of the queries late or lost", l.DevicesDemanded, report.Count(len(l.Devices), "device"), brief(l.WindowSeconds), 100*l.Idle, 100*l.BadRate)
 	for i := range l.Devices {
 		if on := &l.Devices[i]; len(l.Devices) > 1 {
-			d.Text("%s: idle %.0f %% of the time, %s before a round", on.Name, 100*on.Idle, orDash("%.1f ms", on.IdleBeforeRoundMS))
+			d.Text("%s: idle %.0f %% of the time, %s before a round", on.Name, 100*on.Idle, report.OrDash("%.1f ms", on.IdleBeforeRoundMS))
 		}
 	}
 }
@@ -338,7 +339,9 @@ func stateOf(o *status.Status, s *status.Service) string {
 }
 
 // memoryOf formats the memory of a service's worker.
-func memoryOf(s *status.Service) string { return orDash("%.0f MiB", float64(s.ResidentBytes)/(1<<20)) }
+func memoryOf(s *status.Service) string {
+	return report.OrDash("%.0f MiB", float64(s.ResidentBytes)/(1<<20))
+}
 
 // losses returns how many queries of a service were lost since the start: late or
 // without an answer.
@@ -375,7 +378,7 @@ func addOverview(d *report.Document, o *status.Status) {
 	t := report.NewTable("GROUPS OF", "BY", "RUNS", "ERROR", "MEASURED/PREDICTED P50", "P99", "BOUND")
 	for _, s := range p.Shapes {
 		t.Rowf("%s\t%s\t%d\t%.1f %%\t%s\t%s\t%.2f",
-			cmp.Or(strings.Join(s.Services, " + "), "others"), s.Source, s.Runs, s.MAPE, orDash("%.2f", s.P50), orDash("%.2f", s.P99), s.Bound)
+			cmp.Or(strings.Join(s.Services, " + "), "others"), s.Source, s.Runs, s.MAPE, report.OrDash("%.2f", s.P50), report.OrDash("%.2f", s.P99), s.Bound)
 	}
 	d.Table(t)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/internal/cli"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 
 func topCommand() *cobra.Command {
 	var at target
-	var out output
+	var out cli.Output
 	var v view
 	cmd := &cobra.Command{
 		Use:   "top",
@@ -52,7 +53,7 @@ prints the view once.`,
 				return err
 			}
 			v.take(first)
-			if !out.json && term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd())) {
+			if !out.JSON && term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd())) {
 				_, err := tea.NewProgram(&v, tea.WithContext(cmd.Context())).Run()
 				if errors.Is(err, tea.ErrInterrupted) {
 					return nil
@@ -60,14 +61,14 @@ prints the view once.`,
 				return err
 			}
 			v.width = plainWidth
-			return out.print(cmd.OutOrStdout(), v.now, func(w io.Writer) error {
+			return out.Print(cmd.OutOrStdout(), v.now, func(w io.Writer) error {
 				_, err := io.WriteString(w, v.render()+"\n")
 				return err
 			})
 		},
 	}
 	at.flags(cmd)
-	out.flag(cmd.Flags())
+	out.Flags(cmd.Flags())
 	cmd.Flags().Lookup("json").Usage += ": the status and the latest rounds"
 	return cmd
 }

@@ -38,7 +38,7 @@ var serviceColumns = []struct {
 	}},
 	{"HEADROOM", 9, "time left before the deadline at p99, in % of the target, in the last minute", func(r *serviceRow) (string, float64) { return percentOf(r.headroom), -r.headroom }},
 	{"QUEUE", 3, "queued queries", func(r *serviceRow) (string, float64) { return count(r.service.Queued) }},
-	{"DONE/S", 7, "queries answered per second", func(r *serviceRow) (string, float64) { return orDash("%.0f", r.rate), r.rate }},
+	{"DONE/S", 7, "queries answered per second", func(r *serviceRow) (string, float64) { return report.OrDash("%.0f", r.rate), r.rate }},
 	{"  MEMORY", 10, "memory of its worker process", func(r *serviceRow) (string, float64) { return memoryOf(&r.service), float64(r.service.ResidentBytes) }},
 	{"LATELY      ", 11, "queries answered in time, a bar for five seconds, newest on the right", func(r *serviceRow) (string, float64) { return sparkline(r.inTime, latelySteps), stats.Mean(r.inTime) }},
 	{"  LOST", 8, "queries late or not answered since the start", func(r *serviceRow) (string, float64) { return count(losses(&r.service)) }},
@@ -216,7 +216,7 @@ func (v *view) summary() string {
 		busy = fmt.Sprintf("%.0f %%", 100*min(1, (o.BusySeconds-was.BusySeconds)/v.since().Seconds()/float64(max(1, len(o.Pool)))))
 	}
 	text := fmt.Sprintf("up %s  policy %s  rounds/s %s  busy %s  demand %.2f/%d  predictor %s", brief(math.Floor(o.UpSeconds)),
-		o.Policy, orDash("%.0f", v.perSecond(o.Rounds, was.Rounds)), busy, o.Load.DevicesDemanded, len(o.Load.Devices), o.Predictor.Phase)
+		o.Policy, report.OrDash("%.0f", v.perSecond(o.Rounds, was.Rounds)), busy, o.Load.DevicesDemanded, len(o.Load.Devices), o.Predictor.Phase)
 	if f := o.Predictor.File; f != nil {
 		text += fmt.Sprintf(", error %.1f %%", f.MAPE)
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
+	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/perfetto"
 	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/internal/textfile"
@@ -65,7 +66,7 @@ Ctrl-C ends a trace early; what was recorded until then is complete.`,
   overlapd trace --seconds 30 --out trace.json --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := interruptible(cmd)
+			ctx, stop := cli.Interruptible(cmd)
 			defer stop()
 			return o.run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},

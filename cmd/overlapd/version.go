@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/ort"
 )
 
@@ -22,26 +23,26 @@ type built struct {
 }
 
 func versionCommand() *cobra.Command {
-	var out output
+	var out cli.Output
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Show the versions of overlapd and of ONNX Runtime",
 		Example: "  overlapd version --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b := built{Version: version, Commit: buildCommit(), Go: runtime.Version()}
+			b := built{Version: cli.Version, Commit: cli.Commit(), Go: runtime.Version()}
 			if lib, err := ort.Load(); err != nil {
 				b.Fault = err.Error()
 			} else {
 				b.ORTPath, b.ORTVersion = lib.Path(), lib.Version()
 			}
-			return out.print(cmd.OutOrStdout(), b, func(w io.Writer) error {
+			return out.Print(cmd.OutOrStdout(), b, func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "overlapd %s (%s), %s\n%s\n", b.Version, b.Commit, b.Go,
 					cmp.Or(b.Fault, "ONNX Runtime "+b.ORTVersion+", "+b.ORTPath))
 				return err
 			})
 		},
 	}
-	out.flag(cmd.Flags())
+	out.Flags(cmd.Flags())
 	return cmd
 }

@@ -71,7 +71,7 @@ type Config struct {
 	// This GPU is used: its index, UUID or the beginning of one, PCI address, or a MIG UUID;
 	// without it, the first.
 	GPU string `toml:"gpu" gpu:"only"`
-	// Emulated devices take their times from this file of overlapd device fit.
+	// Emulated devices take their times from this file of overlapd-lab device fit.
 	DeviceProfile string `toml:"device_profile" path:"file"`
 	// The times of an emulated device are drawn from this seed.
 	DeviceSeed int `toml:"device_seed" default:"1" min:"0" max:"1073741824"`

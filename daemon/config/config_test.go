@@ -125,7 +125,7 @@ func TestConfigFaults(t *testing.T) {
 		{"choices", "device = \"tpu\"\npolicy = \"lifo\"\nlog_level = \"loud\"\nlog_format = \"xml\"\n" + minimalConfig, []string{
 			"c.toml:1: device", "c.toml:2: policy: must be one of overlap, abacus, edf, fcfs, sjf, static, not \"lifo\"", "c.toml:3: log_level", "c.toml:4: log_format"}},
 		{"policy for comparison", "policy = \"clockwork\"\n" + minimalConfig, []string{
-			`c.toml:1: policy: "clockwork" is only for comparison in overlapd simulate: choose overlap, abacus, edf, fcfs, sjf or static`}},
+			`c.toml:1: policy: "clockwork" is only for comparison in overlapd-lab simulate: choose overlap, abacus, edf, fcfs, sjf or static`}},
 		{"relations", "[limits]\nrequest_bytes = \"1GiB\"\nmemory_bytes = \"1GiB\"\n[worker]\nbackoff_min = \"2s\"\nbackoff_max = \"1s\"\n" + minimalConfig, []string{
 			"c.toml:3: limits.memory_bytes: must be at least twice limits.request_bytes (", "c.toml:6: worker.backoff_max: must be at least worker.backoff_min (2s), not 1s"}},
 		{"ranges", "[limits]\nconnections = 0\nheader_bytes = 1\nread_timeout = \"0s\"\nhosts = [\"a b\"]\n[worker]\nthreads = -1\ninput_bytes = 0\n" + minimalConfig +
@@ -318,7 +318,7 @@ func TestEmulatedConfig(t *testing.T) {
 		t.Errorf("what is printed is read as something else: %v", err)
 	}
 	for text, want := range map[string]string{
-		"device = \"emulated\"\n" + services:       `c.toml: device_profile: is missing with device = "emulated": name a file made with overlapd device fit`,
+		"device = \"emulated\"\n" + services:       `c.toml: device_profile: is missing with device = "emulated": name a file made with overlapd-lab device fit`,
 		services:                                   `c.toml:3: service[0].model: "emulated:resnet50" needs device = "emulated"`,
 		"device_profile = \"x\"\n" + minimalConfig: `c.toml:1: device_profile: applies only to an emulated device: set device = "emulated", or leave it out`,
 		"device = \"emulated\"\ndevice_profile = \"x\"\n" + minimalConfig: `c.toml:5: service[0].model: must be "emulated:NAME" with device = "emulated", not `,

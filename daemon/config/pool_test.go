@@ -100,7 +100,7 @@ func TestPoolFaults(t *testing.T) {
 		{"a GPU twice", device("x", "cuda", "") + device("y", "cuda", `gpu = "0"`) + minimalConfig, []string{`c.toml:8: device[1].gpu: device "x" is also on GPU 0: give each device its own GPU, or its own instance of that GPU (mig)`}},
 		{"emulated and not", emulated + device("y", "cpu", "") + "[[service]]\nname = \"a\"\nmodel = \"emulated:a\"\n", []string{
 			`c.toml:7: device[1].kind: is "cpu", but device "x" is "emulated": all devices of a daemon are emulated, or none; run two daemons`}},
-		{"no profile", device("x", "emulated", "") + "[[service]]\nname = \"a\"\nmodel = \"emulated:a\"\n", []string{"device[0].profile: is missing: name a file made with overlapd device fit"}},
+		{"no profile", device("x", "emulated", "") + "[[service]]\nname = \"a\"\nmodel = \"emulated:a\"\n", []string{"device[0].profile: is missing: name a file made with overlapd-lab device fit"}},
 		{"on of what there is not", device("left", "cpu", `cores = "0"`) + device("right", "cpu", `cores = "1"`) + minimalConfig + "on = [\"lefd\", \"right\", \"right\", \"7\"]\n", []string{
 			`c.toml:12: service[0].on: there is no device "lefd"; did you mean left?; the devices are left, right`, `service[0].on: names "right" twice`, `there is no device "7"; the devices are left, right`}},
 		{"on without devices", minimalConfig + "on = [\"cpu\"]\n", []string{"c.toml:4: service[0].on: there is no [[device]] to name: leave it out, or declare devices"}},

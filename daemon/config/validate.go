@@ -195,7 +195,7 @@ func (c *Config) checkAdmin(f *Faults) {
 func (c *Config) checkDevice(f *Faults) {
 	f.when(c.StateDir == "", "state_dir", "must not be empty")
 	checkPolicy(f, c.Policy)
-	f.when(len(c.Devices) == 0 && c.Emulated() && c.DeviceProfile == "", "device_profile", `is missing with device = "emulated": name a file made with overlapd device fit`)
+	f.when(len(c.Devices) == 0 && c.Emulated() && c.DeviceProfile == "", "device_profile", `is missing with device = "emulated": name a file made with overlapd-lab device fit`)
 	f.when(!c.Emulated() && c.DeviceProfile != "", "device_profile", `applies only to an emulated device: set device = "emulated", or leave it out`)
 }
 
@@ -208,7 +208,7 @@ func checkPolicy(f *Faults, policy string) {
 	for _, p := range overlap.Comparisons() {
 		if p.Name == policy {
 			last := len(names) - 1
-			f.add("policy", "%q is only for comparison in overlapd simulate: choose %s or %s", policy, strings.Join(names[:last], ", "), names[last])
+			f.add("policy", "%q is only for comparison in overlapd-lab simulate: choose %s or %s", policy, strings.Join(names[:last], ", "), names[last])
 			return
 		}
 	}
@@ -241,7 +241,7 @@ func (d *Device) check(f *Faults, prefix, profile string) {
 	}
 	f.when(d.Slow > 0 && d.Slow < 1, prefix+"slow", "must be in [1, 100], not %v: a device can be emulated slower, not faster", d.Slow)
 	f.when(d.Slow > 1 && d.Kind != DeviceCPU, prefix+"slow", "applies only to a device with kind = %q: leave it out with kind = %q", DeviceCPU, d.Kind)
-	f.when(d.Kind == DeviceEmulated && d.Profile == "" && profile == "", prefix+"profile", "is missing: name a file made with overlapd device fit, or set device_profile for all devices")
+	f.when(d.Kind == DeviceEmulated && d.Profile == "" && profile == "", prefix+"profile", "is missing: name a file made with overlapd-lab device fit, or set device_profile for all devices")
 	if d.MIG == "" {
 		return
 	}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -134,4 +135,17 @@ func fitted(widths []int, most int) []int {
 		widths = widths[:len(widths)-1]
 	}
 	return widths
+}
+
+// Numbers joins numbers by commas, "-" if there are none.
+func Numbers(list []int) string {
+	return cmp.Or(strings.ReplaceAll(strings.Trim(fmt.Sprint(list), "[]"), " ", ","), "-")
+}
+
+// OrDash formats a number, "-" if it is unknown.
+func OrDash(format string, value float64) string {
+	if value == 0 {
+		return "-"
+	}
+	return fmt.Sprintf(format, value)
 }

@@ -20,6 +20,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -182,4 +183,15 @@ func checkText(head []byte, all bool) error {
 		return fmt.Errorf("%w: neither ASCII nor UTF-8; save it as UTF-8", errNotText)
 	}
 	return nil
+}
+
+// Field returns the value of the first line "key: value" of a file, "" if there is none.
+func Field(path, key string) string {
+	text, _ := os.ReadFile(path)
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == key {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
 }

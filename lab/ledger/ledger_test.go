@@ -11,7 +11,7 @@ import (
 
 var full = flag.Bool("ledger", false, "measure every rule on every mix, and fail where one does not earn its place")
 
-// fittedVariable names the folder with the A100 that overlapd reproduce abacus has fitted.
+// fittedVariable names the folder with the A100 that overlapd-lab reproduce abacus has fitted.
 const fittedVariable = "OVERLAPD_FITTED"
 
 // TestLedger prints the ledger of the rules:

@@ -26,7 +26,7 @@ type mix struct {
 const ms = time.Millisecond
 
 // mixesOf returns the mixes on the synthetic device, and those on an A100 if folder holds the
-// devices and predictors that "overlapd reproduce abacus" has fitted.
+// devices and predictors that "overlapd-lab reproduce abacus" has fitted.
 func mixesOf(folder string) ([]mix, error) {
 	demo := []sim.Service{
 		{Name: "resnet50", Target: 50 * ms, MaxBatch: 32, Sizes: []int{2, 4, 8, 16}},
@@ -111,7 +111,7 @@ func readFitted(folder string) (f fitted, err error) {
 	only := func(pattern string) (string, error) {
 		list, err := filepath.Glob(filepath.Join(folder, pattern))
 		if err == nil && len(list) == 0 {
-			err = fmt.Errorf("%s has no file %s; make it with overlapd reproduce abacus --data DIR --out OUT --figures 14 and give OUT/fitted", folder, pattern)
+			err = fmt.Errorf("%s has no file %s; make it with overlapd-lab reproduce abacus --data DIR --out OUT --figures 14 and give OUT/fitted", folder, pattern)
 		}
 		if err != nil {
 			return "", err

@@ -24,7 +24,7 @@ import (
 var contests = flag.Int("losses", 20, "contests that TestLosses makes up")
 
 const (
-	fittedVariable = "OVERLAPD_FITTED" // names the folder "fitted" of a run of overlapd reproduce
+	fittedVariable = "OVERLAPD_FITTED" // names the folder "fitted" of a run of overlapd-lab reproduce
 	contestQueries = 400               // of one run
 	firstRuns      = 4
 	moreRuns       = 20  // of a contest that overlap may lose

@@ -13,7 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/overlapd/overlapd/lab/cutcost"
+	"github.com/overlapd/overlapd/segments/probe"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
@@ -43,13 +43,13 @@ const (
 )
 
 // probe does one measurement of a model in a process of its own.
-func (c *check) probe(ctx context.Context, model string, spec cutcost.ProbeSpec) (r cutcost.ProbeResult, err error) {
+func (c *check) probe(ctx context.Context, model string, spec probe.Spec) (r probe.Result, err error) {
 	spec.CacheDir, spec.Threads, spec.Seed, spec.SeqLen, spec.Device = c.cache, 1, seed, c.seqLen, c.device
 	if !c.rehearsal() {
 		spec.CUDA.Device = c.gpu
 	}
 	if spec.Path, err = c.model(model); err == nil {
-		r, err = cutcost.RunProbe(ctx, []string{c.program, "bench", "probe"}, spec)
+		r, err = probe.Run(ctx, []string{c.program, "bench", "probe"}, spec)
 	}
 	if err != nil && ctx.Err() == nil {
 		c.t.Errorf("%s, batch %d, %d operators: %v", model, spec.Batch, spec.Target, err)
@@ -62,7 +62,7 @@ type outputRow struct {
 	Model     string  `json:"model"`
 	Tolerance float64 `json:"tolerance"` // of the largest difference relative to the largest value
 	Within    bool    `json:"within"`
-	cutcost.Deviation
+	probe.Deviation
 }
 
 // compareOutputs runs each model cut on the device and whole on the CPU.
@@ -74,7 +74,7 @@ func (c *check) compareOutputs(ctx context.Context) error {
 		if strings.HasSuffix(m, "-fp16") {
 			row.Tolerance = toleranceFP16
 		}
-		r, err := c.probe(ctx, m, cutcost.ProbeSpec{Mode: cutcost.ModeApart, Batch: 1})
+		r, err := c.probe(ctx, m, probe.Spec{Mode: probe.ModeApart, Batch: 1})
 		if ctx.Err() != nil {
 			break
 		}
@@ -113,7 +113,7 @@ func (c *check) closeSessions(ctx context.Context) error {
 	}
 	for c.rest = len(models); c.rest > 0; c.rest-- {
 		m := models[len(models)-c.rest]
-		r, err := c.probe(ctx, m, cutcost.ProbeSpec{Mode: cutcost.ModeTime, Batch: 1, Target: wire.DefaultCUDATarget, Duration: closeRuns})
+		r, err := c.probe(ctx, m, probe.Spec{Mode: probe.ModeTime, Batch: 1, Target: wire.DefaultCUDATarget, Duration: closeRuns})
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -135,7 +135,7 @@ type bitsRow struct {
 func (c *check) compareBits(ctx context.Context) error {
 	for c.rest = len(c.models); c.rest > 0; c.rest-- {
 		m := c.models[len(c.models)-c.rest]
-		r, err := c.probe(ctx, m, cutcost.ProbeSpec{Mode: cutcost.ModeTime, Batch: 1})
+		r, err := c.probe(ctx, m, probe.Spec{Mode: probe.ModeTime, Batch: 1})
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -174,8 +174,8 @@ func (c *check) measureCuts(ctx context.Context) error {
 	for _, wanted := range c.cuts {
 		for _, m := range c.services {
 			for _, batch := range c.batches {
-				r, err := c.probe(ctx, m, cutcost.ProbeSpec{
-					Mode: cutcost.ModeTime, Batch: batch, Target: wanted, Duration: each, CUDA: c.cudaSpec(), // as it is served
+				r, err := c.probe(ctx, m, probe.Spec{
+					Mode: probe.ModeTime, Batch: batch, Target: wanted, Duration: each, CUDA: c.cudaSpec(), // as it is served
 				})
 				if ctx.Err() != nil {
 					return ctx.Err()

@@ -22,9 +22,9 @@ import (
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/cuda/mps"
 	"github.com/overlapd/overlapd/internal/fakes/fakemps"
-	"github.com/overlapd/overlapd/lab/cutcost"
 	"github.com/overlapd/overlapd/models/zoo"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/probe"
 )
 
 var (
@@ -107,7 +107,7 @@ type plan struct {
 // onGPU suits a GPU. The models are in the order of their sizes: what runs out of time
 // has results of the smaller ones. Cuts begin with those that are likely to be chosen.
 var onGPU = plan{
-	device: cutcost.CUDA,
+	device: probe.CUDA,
 	models: []string{"tiny_add", "tiny_mlp", "tiny_cnn", "tiny_bert", "inception_v3-fp16", "resnet50-fp16", "inception_v3", "resnet50",
 		"bert-fp16", "vgg16-fp16", "bert", "vgg16"},
 	services: []string{"resnet50", "inception_v3", "bert"},
@@ -120,7 +120,7 @@ var onGPU = plan{
 
 // onCPU runs every step on the CPU, with the smallest models, in a few minutes.
 var onCPU = plan{
-	device:   cutcost.CPU,
+	device:   probe.CPU,
 	models:   []string{"tiny_identity", "tiny_add", "tiny_mlp", "tiny_cnn", "tiny_bert"},
 	services: []string{"tiny_cnn", "tiny_bert", "tiny_mlp"},
 	batches:  []int{1, 4}, cuts: []int{4, 0}, seqLen: 16,
@@ -179,16 +179,16 @@ func newCheck(t *testing.T, p plan) *check {
 }
 
 // rehearsal reports whether no GPU is involved.
-func (c *check) rehearsal() bool { return c.device == cutcost.CPU }
+func (c *check) rehearsal() bool { return c.device == probe.CPU }
 
 // TestGPU runs all steps, then compares what they found with what is wanted.
 func TestGPU(t *testing.T) {
 	began := time.Now()
 	c := newCheck(t, inSeconds())
 	switch *deviceFlag {
-	case cutcost.CUDA:
+	case probe.CUDA:
 		c.plan = onGPU
-	case cutcost.CPU:
+	case probe.CPU:
 		c.plan = onCPU
 	case "":
 		if testing.Short() {
@@ -196,7 +196,7 @@ func TestGPU(t *testing.T) {
 		}
 		t.Parallel() // no figure of it means anything
 	default:
-		t.Fatalf("device %q: there are %s and %s", *deviceFlag, cutcost.CPU, cutcost.CUDA)
+		t.Fatalf("device %q: there are %s and %s", *deviceFlag, probe.CPU, probe.CUDA)
 	}
 	if _, err := ort.Find(); err != nil {
 		t.Skip(err)

@@ -3,7 +3,7 @@
 // Each table of a page says where its numbers come from. Those that are the same on every
 // machine stand between two marks:
 //
-//	<!-- numbers: overlapd reproduce shepherd --data $DATA --out $OUT --markdown # figure 9 -->
+//	<!-- numbers: overlapd-lab reproduce shepherd --data $DATA --out $OUT --markdown # figure 9 -->
 //	...
 //	<!-- /numbers -->
 //

@@ -184,6 +184,32 @@ func TestSize(t *testing.T) {
 	}
 }
 
+// TestLines logs how many lines of Go there are, by what they are for.
+func TestLines(t *testing.T) {
+	lines := map[string]int{}
+	for _, f := range goFiles(t) {
+		lines[purpose(f)] += bytes.Count(f.source, []byte("\n"))
+	}
+	for _, kind := range slices.Sorted(maps.Keys(lines)) {
+		t.Logf("%-9s %6d", kind, lines[kind])
+	}
+}
+
+// purpose returns what a file is for. Fakes are what tests run against.
+func purpose(f *goFile) string {
+	switch {
+	case f.isTest() || below(f.dir, "test") || f.dir == "internal/cli/clitest":
+		return "tests"
+	case below(f.dir, "internal/fakes"):
+		return "fakes"
+	case ast.IsGenerated(f.syntax):
+		return "generated"
+	case below(f.dir, "lab") || f.dir == "cmd/overlapd-lab":
+		return "lab"
+	}
+	return "product"
+}
+
 func (r *room) backPercent() float64 { return 100 * float64(len(r.back)) / float64(max(r.arrows, 1)) }
 
 // backArrows counts the pairs of files of a package of which one refers to what

@@ -180,5 +180,5 @@ func (a *Advice) showSplits(d *report.Document) {
 		t.Row(strings.Join(s.Services, ", "), strings.Join(percent, ", "), fmt.Sprintf("%.2f", s.Static), fmt.Sprintf("%.2f", s.EDF), fmt.Sprintf("%.2f", s.Overlap))
 	}
 	d.Table(t)
-	d.List(`Numbers are the multiples of their loads that the services sustain with evenly spaced queries. Where static has the highest, try it with bursts: overlapd simulate --policy edf,static,overlap --shares takes these percentages, and policy = "static" serves with them.`)
+	d.List(`Numbers are the multiples of their loads that the services sustain with evenly spaced queries. Where static has the highest, try it with bursts: overlapd-lab simulate --policy edf,static,overlap --shares takes these percentages, and policy = "static" serves with them.`)
 }

@@ -4,7 +4,7 @@
 // [Train] returns a predictor file and a [Report], according to its [Options]. [Device] makes a
 // device profile, whose network never predicts less time when operators are added. The commands
 // train, fit, device and reproduce use this package. A daemon runs the command fit as a child
-// process, so that it does not link the graph library.
+// process, at the lowest priority.
 //
 // There are two recipes. [RecipePaper] follows section 5 of the Abacus paper. [RecipeOurs]
 // first infers the cost of each operator from the latencies of the groups ([Costs]): its

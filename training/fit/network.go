@@ -196,11 +196,7 @@ func trainLayers(ctx context.Context, in *inputs, bits int, descent optimizer, o
 	if o.Recipe == RecipeOurs {
 		loss = relative
 	}
-	p, err := newPerceptron(slices.Concat([]int{in.width}, o.Hidden, []int{1}), plan.batch, loss, float32(scale), random)
-	if err != nil {
-		return nil, err
-	}
-	defer p.close()
+	p := newPerceptron(slices.Concat([]int{in.width}, o.Hidden, []int{1}), plan.batch, loss, float32(scale), random)
 	descent.start(p)
 	if err := p.train(ctx, in, targets, plan, descent, o, random, stage); err != nil {
 		return nil, err
@@ -255,11 +251,7 @@ func (p *perceptron) train(ctx context.Context, in *inputs, targets []float32, p
 				copy(p.inputs[i*in.width:], in.row(row))
 				p.targets[i] = targets[row]
 			}
-			loss, err := p.step(with, plan.rate*plan.course(epoch*perEpoch+b, steps))
-			if err != nil {
-				return err
-			}
-			sum += loss
+			sum += p.step(with, plan.rate*plan.course(epoch*perEpoch+b, steps))
 		}
 		// Later epochs cannot recover from a loss that is not finite.
 		if math.IsNaN(sum) || math.IsInf(sum, 0) {

@@ -1,26 +1,22 @@
 package fit
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
-	"sync"
 
-	// gorgonia panics with a version of this package that does not know this version of Go.
-	_ "go4.org/unsafe/assume-no-moving-gc"
-	"gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
+	"github.com/chewxy/math32"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/gonum"
 
 	"github.com/overlapd/overlapd/predictor"
 )
 
-// perceptron is a multilayer perceptron in training: a computation graph for one batch of rows.
-// Inputs and targets are written in place before each step.
+// perceptron is a multilayer perceptron in training on batches of rows. Inputs and targets are
+// written in place before each step.
 type perceptron struct {
-	graph   *gorgonia.ExprGraph
-	machine gorgonia.VM
-	batch   int
+	batch int
+	of    lossOf
+	scale float32
 
 	// widths holds the number of inputs, the units of the hidden layers, and 1. params alternates
 	// the weights and the bias of each layer.
@@ -29,14 +25,17 @@ type perceptron struct {
 
 	inputs  []float32
 	targets []float32
-	loss    gorgonia.Value
+
+	// outputs holds the outputs of each layer for each row, before hidden ones are rectified in
+	// active. slopes holds the derivatives of the loss by outputs.
+	outputs, active, slopes [][]float32
 }
 
-// param holds the weights or the bias of a layer. decays is set for weights.
+// param holds the weights or the bias of a layer and the derivatives of the loss by them. decays is
+// set for weights.
 type param struct {
-	node   *gorgonia.Node
-	values []float32
-	decays bool
+	values, gradient []float32
+	decays           bool
 }
 
 // lossOf selects the loss that training minimizes.
@@ -50,81 +49,28 @@ const (
 	squared
 )
 
-// building must be held while a graph is built, because gorgonia counts groups of nodes in a
-// package variable.
-var building sync.Mutex
-
 // newPerceptron returns a network with random weights. scale applies to the relative loss.
-func newPerceptron(widths []int, batch int, of lossOf, scale float32, random *rand.Rand) (*perceptron, error) {
-	building.Lock()
-	defer building.Unlock()
-	p := &perceptron{graph: gorgonia.NewGraph(), batch: batch, widths: widths}
-	var x, t *gorgonia.Node
-	x, p.inputs = p.matrix("x", batch, widths[0])
-	t, p.targets = p.matrix("t", batch, 1)
-	// Multiplying a column of ones by the bias adds it to every row of the batch.
-	ones, filled := p.matrix("ones", batch, 1)
-	copy(filled, slices.Repeat([]float32{1}, batch))
+func newPerceptron(widths []int, batch int, of lossOf, scale float32, random *rand.Rand) *perceptron {
+	p := &perceptron{batch: batch, of: of, scale: scale, widths: widths, inputs: make([]float32, batch*widths[0]), targets: make([]float32, batch)}
 	for i := range len(widths) - 1 {
-		w := p.param(fmt.Sprint("w", i), widths[i], widths[i+1])
-		b := p.param(fmt.Sprint("b", i), 1, widths[i+1])
-		p.begin(i, of, random)
-		x = gorgonia.Must(gorgonia.Add(gorgonia.Must(gorgonia.Mul(x, w)), gorgonia.Must(gorgonia.Mul(ones, b))))
-		if i < len(widths)-2 {
-			x = gorgonia.Must(gorgonia.Rectify(x))
+		in, out := widths[i], widths[i+1]
+		for _, n := range []int{in * out, out} {
+			p.params = append(p.params, param{values: make([]float32, n), gradient: make([]float32, n)})
 		}
+		p.begin(i, random)
+		p.outputs, p.active, p.slopes = append(p.outputs, make([]float32, batch*out)), append(p.active, make([]float32, batch*out)), append(p.slopes, make([]float32, batch*out))
 	}
-	off := gorgonia.Must(gorgonia.Sub(x, t))
-	var each *gorgonia.Node
-	if of == squared {
-		each = gorgonia.Must(gorgonia.Square(off))
-	} else {
-		factor, scales := p.matrix("scale", batch, 1)
-		copy(scales, slices.Repeat([]float32{scale}, batch))
-		ratio := gorgonia.Must(gorgonia.Exp(gorgonia.Must(gorgonia.HadamardProd(off, factor))))
-		each = gorgonia.Must(gorgonia.Abs(gorgonia.Must(gorgonia.Sub(ratio, ones))))
-	}
-	cost := gorgonia.Must(gorgonia.Mean(each))
-	gorgonia.Read(cost, &p.loss)
-	if _, err := gorgonia.Grad(cost, p.nodes()...); err != nil {
-		return nil, err
-	}
-	p.machine = gorgonia.NewTapeMachine(p.graph, gorgonia.BindDualValues(p.nodes()...))
-	return p, nil
-}
-
-// matrix adds an input to the graph. Its memory is the returned slice.
-func (p *perceptron) matrix(name string, rows, columns int) (*gorgonia.Node, []float32) {
-	values := make([]float32, rows*columns)
-	t := tensor.New(tensor.WithShape(rows, columns), tensor.WithBacking(values))
-	return gorgonia.NewMatrix(p.graph, gorgonia.Float32, gorgonia.WithShape(rows, columns),
-		gorgonia.WithName(name), gorgonia.WithValue(t)), values
-}
-
-// param adds a parameter to the graph.
-func (p *perceptron) param(name string, rows, columns int) *gorgonia.Node {
-	node, values := p.matrix(name, rows, columns)
-	p.params = append(p.params, param{node: node, values: values})
-	return node
-}
-
-// nodes returns the graph's nodes of the parameters, by which the loss is differentiated.
-func (p *perceptron) nodes() gorgonia.Nodes {
-	nodes := make(gorgonia.Nodes, len(p.params))
-	for i := range p.params {
-		nodes[i] = p.params[i].node
-	}
-	return nodes
+	return p
 }
 
 // begin initializes the parameters of a layer. The relative loss uses Glorot initialization.
 // The squared loss, which is the paper's, uses the default of PyTorch, the library of its
 // authors.
-func (p *perceptron) begin(layer int, of lossOf, random *rand.Rand) {
+func (p *perceptron) begin(layer int, random *rand.Rand) {
 	in, out := float64(p.widths[layer]), float64(p.widths[layer+1])
 	weights, bias := &p.params[2*layer], &p.params[2*layer+1]
 	weights.decays = true
-	if of == squared {
+	if p.of == squared {
 		uniform(weights.values, 1/math.Sqrt(in), random)
 		uniform(bias.values, 1/math.Sqrt(in), random)
 		return
@@ -139,29 +85,75 @@ func uniform(values []float32, limit float64, random *rand.Rand) {
 	}
 }
 
-// step computes the loss and the gradients of the current batch, and lets o update the parameters.
-func (p *perceptron) step(o optimizer, rate float64) (loss float64, err error) {
-	if err := p.machine.RunAll(); err != nil {
-		return 0, err
-	}
-	o.begin(rate)
-	for i := range p.params {
-		g, err := p.params[i].node.Grad()
-		if err != nil {
-			return 0, err
+// multiply computes c = a b for matrices of m rows and n columns, with the inner dimension k. The
+// letters say which of a and b are transposed.
+func multiply(ta, tb blas.Transpose, m, n, k int, a, b, c []float32) {
+	wide := func(t blas.Transpose, rows, columns int) int {
+		if t == blas.Trans {
+			return rows
 		}
-		// All tensors of the graph are float32, so the conversion cannot fail.
-		gradient := g.Data().([]float32)
-		o.update(i, &p.params[i], gradient)
-		// The machine adds to the gradient in the next step.
-		clear(gradient)
+		return columns
 	}
-	p.machine.Reset()
-	return float64(p.loss.Data().(float32)), nil
+	gonum.Implementation{}.Sgemm(ta, tb, m, n, k, 1, a, wide(ta, m, k), b, wide(tb, k, n), 0, c, n)
 }
 
-// Closing a tape machine cannot fail in a way that matters: it holds no external resource.
-func (p *perceptron) close() { _ = p.machine.Close() }
+// step computes the loss and the gradients of the current batch, and lets o update the parameters.
+func (p *perceptron) step(o optimizer, rate float64) (loss float64) {
+	last := len(p.outputs) - 1
+	x := p.inputs
+	for i, out := range p.outputs {
+		n, bias := p.widths[i+1], p.params[2*i+1].values
+		multiply(blas.NoTrans, blas.NoTrans, p.batch, n, p.widths[i], x, p.params[2*i].values, out)
+		for at := range out {
+			out[at] += bias[at%n]
+			p.active[i][at] = max(out[at], 0)
+		}
+		x = p.active[i]
+	}
+	loss = p.compare(p.outputs[last], p.slopes[last])
+	o.begin(rate)
+	for i := last; i >= 0; i-- {
+		n, weights, bias := p.widths[i+1], &p.params[2*i], &p.params[2*i+1]
+		clear(bias.gradient)
+		for at, s := range p.slopes[i] {
+			bias.gradient[at%n] += s
+		}
+		if x = p.inputs; i > 0 {
+			x = p.active[i-1]
+			multiply(blas.NoTrans, blas.Trans, p.batch, p.widths[i], n, p.slopes[i], weights.values, p.slopes[i-1])
+			for at, v := range p.outputs[i-1] {
+				if v < 0 {
+					p.slopes[i-1][at] = 0
+				}
+			}
+		}
+		multiply(blas.Trans, blas.NoTrans, p.widths[i], n, p.batch, x, p.slopes[i], weights.gradient)
+	}
+	for i := range p.params {
+		o.update(i, &p.params[i], p.params[i].gradient)
+	}
+	return loss
+}
+
+// compare returns the loss of the outputs, and sets their slopes.
+func (p *perceptron) compare(outputs, slopes []float32) (loss float64) {
+	each := 1 / float32(p.batch)
+	for i, v := range outputs {
+		off := v - p.targets[i]
+		if p.of == squared {
+			loss += float64(off * off)
+			slopes[i] = 2 * off * each
+			continue
+		}
+		ratio := math32.Exp(off * p.scale)
+		loss += math.Abs(float64(ratio - 1))
+		slopes[i] = 0
+		if ratio != 1 {
+			slopes[i] = math32.Copysign(each, ratio-1) * ratio * p.scale
+		}
+	}
+	return loss / float64(p.batch)
+}
 
 // layers returns the trained network for unscaled inputs and outputs. It folds the standardization
 // (input-mean)/spread into the first layer and the factor scale into the last.

@@ -8,7 +8,7 @@ import (
 	"github.com/overlapd/overlapd/predictor"
 )
 
-// forward computes the network without the graph.
+// forward computes the network row by row.
 func forward(layers []predictor.Layer, x []float32) float64 {
 	row := make([]float64, len(x))
 	for i, v := range x {
@@ -38,7 +38,7 @@ func identity(width int) *scaling {
 	return s
 }
 
-// lossBeside computes the loss of the batch without the graph.
+// lossBeside computes the loss of the batch row by row.
 func lossBeside(p *perceptron, of lossOf, scale float64) float64 {
 	layers := p.layers(identity(p.widths[0]), 1)
 	sum := 0.0
@@ -64,15 +64,11 @@ func (s *still) update(_ int, _ *param, g []float32) {
 	s.gradients = append(s.gradients, append([]float32(nil), g...))
 }
 
-func TestGraphComputesLossAndGradients(t *testing.T) {
+func TestStepComputesLossAndGradients(t *testing.T) {
 	for _, of := range []lossOf{relative, squared} {
 		const scale = 0.5
 		random := rand.New(rand.NewPCG(1, 1))
-		p, err := newPerceptron([]int{3, 5, 4, 1}, 8, of, scale, random)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.close()
+		p := newPerceptron([]int{3, 5, 4, 1}, 8, of, scale, random)
 		for i := range p.inputs {
 			p.inputs[i] = float32(random.NormFloat64())
 		}
@@ -81,10 +77,7 @@ func TestGraphComputesLossAndGradients(t *testing.T) {
 		}
 		for range 2 { // gradients of one step must not reach the next
 			var s still
-			loss, err := p.step(&s, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			loss := p.step(&s, 0)
 			if want := lossBeside(p, of, scale); math.Abs(loss-want) > 1e-5 {
 				t.Errorf("loss %v, beside it %v", loss, want)
 			}
@@ -115,11 +108,7 @@ func checkGradients(t *testing.T, p *perceptron, gradients [][]float32, of lossO
 // Scaling of inputs and output goes into the layers.
 func TestLayersTakeRawInputs(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
-	p, err := newPerceptron([]int{2, 6, 1}, 4, relative, 1, random)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.close()
+	p := newPerceptron([]int{2, 6, 1}, 4, relative, 1, random)
 	in := &inputs{width: 2, values: []float32{1, 10, 2, 30, 3, 20}, bases: make([]float64, 3)}
 	raw := append([]float32(nil), in.values...)
 	s := newScaling(in)

@@ -4,8 +4,9 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 
-	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/floats"
 
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
@@ -174,34 +175,59 @@ func bySet(rows []training.Row, folds []fold) (enough []fold) {
 // milliseconds as a weighted sum of standardized inputs. The last weight is the constant.
 type hyperplane []float64
 
-// smallSingular is the fraction of the largest singular value below which one counts as zero.
-// Some inputs of section 5.3 may be constant.
-const smallSingular = 1e-9
+// smallPivot is the fraction of the first pivot below which one counts as zero. Some inputs of
+// section 5.3 may be constant, or depend on others.
+const smallPivot = 1e-9
 
 // Planes predict milliseconds, as the paper does.
 const microsPerMilli = 1e3
 
-// fitLinear returns the least-squares plane over standardized inputs.
+// fitLinear returns a least-squares plane over standardized inputs. It solves the normal
+// equations, because there are far more rows than inputs.
 func fitLinear(in *inputs) hyperplane {
-	x := mat.NewDense(in.rows(), in.width+1, nil)
-	y := mat.NewVecDense(in.rows(), nil)
+	n := in.width + 1
+	// Row j holds the products of input j with all inputs, and with the result.
+	products := make([][]float64, n)
+	for j := range products {
+		products[j] = make([]float64, n+1)
+	}
+	row := make([]float64, n+1)
+	row[in.width] = 1
 	for i := range in.rows() {
 		for j, v := range in.row(i) {
-			x.Set(i, j, float64(v))
+			row[j] = float64(v)
 		}
-		x.Set(i, in.width, 1)
-		y.SetVec(i, in.micros[i]/microsPerMilli)
+		row[n] = in.micros[i] / microsPerMilli
+		for j := range n {
+			floats.AddScaled(products[j], row[j], row)
+		}
 	}
-	// Solve the normal equations, because there are far more rows than inputs. Their singular
-	// values are the squares of those of x.
-	var xx mat.Dense
-	var xy, w mat.VecDense
-	xx.Mul(x.T(), x)
-	xy.MulVec(x.T(), y)
-	var svd mat.SVD
-	svd.Factorize(&xx, mat.SVDThin)
-	svd.SolveVecTo(&w, &xy, svd.Rank(smallSingular))
-	return w.RawVector().Data
+	// Eliminate inputs from the largest pivot on. Those that the others determine have no weight.
+	h := make(hyperplane, n)
+	var solved []int
+	for first := 0.0; len(solved) < n; {
+		next := -1
+		for j := range n {
+			if !slices.Contains(solved, j) && (next < 0 || products[j][j] > products[next][next]) {
+				next = j
+			}
+		}
+		pivot := products[next][next]
+		if first = max(first, pivot); pivot <= smallPivot*first {
+			break
+		}
+		floats.Scale(1/pivot, products[next])
+		for j := range n {
+			if j != next {
+				floats.AddScaled(products[j], -products[j][next], products[next])
+			}
+		}
+		solved = append(solved, next)
+	}
+	for _, j := range solved {
+		h[j] = products[j][n]
+	}
+	return h
 }
 
 // micros returns the prediction for standardized inputs.

@@ -41,7 +41,7 @@ func TestFileKeepsProfile(t *testing.T) {
 	if left, _ := filepath.Glob(path + ".*"); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	if _, err := ReadFile(filepath.Join(t.TempDir(), "absent")); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "make a device profile with overlapd device fit") {
+	if _, err := ReadFile(filepath.Join(t.TempDir(), "absent")); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "make a device profile with overlapd-lab device fit") {
 		t.Errorf("no file: %v", err)
 	}
 }

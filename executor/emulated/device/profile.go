@@ -117,7 +117,7 @@ const maxFileBytes = 32 << 20
 
 var kind = textfile.Kind[Profile]{
 	Format: Format, MaxBytes: maxFileBytes, Foreign: errFormat, Damaged: errDamaged,
-	Faults: (*Profile).faults, Remedy: "make a device profile with overlapd device fit",
+	Faults: (*Profile).faults, Remedy: "make a device profile with overlapd-lab device fit",
 }
 
 // ReadFile reads and validates a device profile. Its errors name the path and the remedy.

@@ -1,4 +1,4 @@
-package cutcost
+package probe
 
 import (
 	"encoding/binary"

@@ -1,12 +1,19 @@
-package cutcost
+// Package probe measures one model in a process that may end with it: what it costs to run it
+// operator by operator instead of as a whole, or how far the outputs of a device are from the CPU's.
+// [Run] starts such a process, in which [Serve] measures.
+package probe
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -15,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
@@ -45,8 +53,8 @@ const (
 	ModeApart = "apart" // outputs of the cut model against those of the whole one on the CPU
 )
 
-// ProbeSpec is one measurement.
-type ProbeSpec struct {
+// Spec is one measurement.
+type Spec struct {
 	Path     string        `json:"path"`
 	Device   string        `json:"device,omitempty"` // CPU or CUDA, none for the CPU
 	CUDA     wire.CUDASpec `json:"cuda,omitzero"`    // on a GPU
@@ -73,8 +81,8 @@ type timing struct {
 	Equal      bool    `json:"equal"`
 }
 
-// ProbeResult is what a probe found.
-type ProbeResult struct {
+// Result is what a probe found.
+type Result struct {
 	timing
 	DeviceMS          float64 `json:"device_ms"` // cut, the median between events on a GPU
 	RSSBytes          int64   `json:"rss_bytes"`
@@ -93,7 +101,7 @@ const (
 )
 
 type probe struct {
-	spec    ProbeSpec
+	spec    Spec
 	onGPU   *gpu.Device // nil for the CPU
 	env     *ort.Env
 	cut     *segments.CutModel
@@ -104,12 +112,12 @@ type probe struct {
 	batch   models.BatchID
 	last    [][]byte // outputs of the last cut run
 	ofUncut [][]byte
-	result  ProbeResult
+	result  Result
 }
 
-// Probe measures in this process. It may run once in a process, as memory that
+// Measure measures in this process. It may run once in a process, as memory that
 // was given back to the allocator would count for the next.
-func Probe(spec ProbeSpec) (r ProbeResult, err error) {
+func Measure(spec Spec) (r Result, err error) {
 	p := &probe{spec: spec}
 	if d := spec.Device; d != "" && d != CPU && d != CUDA {
 		return r, fmt.Errorf("unknown device %q; there are %s and %s", d, CPU, CUDA)
@@ -501,4 +509,49 @@ func decoder(elem models.DataType) (int, func([]byte) float64) {
 		return 8, func(b []byte) float64 { return float64(int64(little.Uint64(b))) }
 	}
 	return 1, nil
+}
+
+// timeout is for the largest model of the zoo from a cold disk, and its largest batch.
+const timeout = 10 * time.Minute
+
+// Run does one measurement in a process of its own, which command starts.
+// The process is killed when ctx ends.
+func Run(ctx context.Context, command []string, spec Spec) (r Result, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	input, err := json.Marshal(spec)
+	if err != nil {
+		return r, err
+	}
+	var out, failure bytes.Buffer
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &out, &failure
+	cmd.Env = os.Environ()
+	if strings.HasPrefix(spec.CUDA.Device, "GPU-") || strings.HasPrefix(spec.CUDA.Device, "MIG-") {
+		// CUDA shows a process no MIG device but the first unless it names one.
+		cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES="+spec.CUDA.Device)
+	}
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return r, context.Cause(ctx)
+		}
+		if text := strings.TrimSpace(failure.String()); text != "" {
+			return r, fmt.Errorf("%s (%w)", strings.TrimPrefix(strings.TrimPrefix(text, "overlapd: "), "overlapd-lab: "), err)
+		}
+		return r, err
+	}
+	return r, json.Unmarshal(out.Bytes(), &r)
+}
+
+// Serve reads a [Spec], measures in this process, and writes a [Result].
+func Serve(in io.Reader, out io.Writer) error {
+	var spec Spec
+	if err := json.NewDecoder(in).Decode(&spec); err != nil {
+		return fmt.Errorf("no valid measurement on standard input: %w", err)
+	}
+	result, err := Measure(spec)
+	if err != nil {
+		return err
+	}
+	return report.WriteJSON(out, result)
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 func useOurWords(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultVersionFlag()
-	eachCommand(root, func(c *cobra.Command) {
+	Each(root, func(c *cobra.Command) {
 		c.InitDefaultHelpFlag()
 		for name, usage := range map[string]string{"help": "show this help", "version": "show the version"} {
 			if f := c.Flags().Lookup(name); f != nil && strings.HasSuffix(f.Usage, " for "+c.DisplayName()) {
@@ -26,10 +26,13 @@ func useOurWords(root *cobra.Command) {
 			_, how, _ := strings.Cut(c.Long, "\n")
 			c.Long = c.Short + ", and show how to load it for this session or for all." + "\n" + how
 		}
-		switch c.CommandPath() {
-		case "overlapd help":
+		if c.Parent() != root {
+			return
+		}
+		switch c.Name() {
+		case "help":
 			c.Short = "Show the help of a command"
-		case "overlapd completion":
+		case "completion":
 			c.Short = "Write shell completion for commands, flags and names"
 			c.Long = c.Short + ". Each shell's help shows how to load the script."
 		}

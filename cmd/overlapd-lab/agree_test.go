@@ -219,8 +219,8 @@ func (a *agreement) daemon(t *testing.T) (url string, stop func()) {
 	ctx, end := context.WithCancel(context.Background())
 	over := make(chan error, 1)
 	go func() { over <- d.Run(ctx, context.Background()) }()
-	for begin := time.Now(); !d.Ready() && time.Since(begin) < serveTimeout; {
-		time.Sleep(serveProbe)
+	for begin := time.Now(); !d.Ready() && time.Since(begin) < time.Minute; {
+		time.Sleep(50 * time.Millisecond)
 	}
 	return "http://" + d.Addr().String() + "/v2/models/", func() {
 		end()

@@ -1,4 +1,4 @@
-package cutcost
+package main
 
 import (
 	"context"
@@ -10,31 +10,27 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/overlapd/overlapd/models/zoo"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/probe"
 )
 
 // probeVariable makes the test binary a probe. Its value says which.
 const probeVariable = "OVERLAPD_CUTCOST_TEST"
 
-func TestMain(m *testing.M) {
-	os.Setenv("GORACE", "atexit_sleep_ms=0") // else each process that the race detector watches takes a second to end
-	switch os.Getenv(probeVariable) {
-	case "":
-		goleak.VerifyTestMain(m)
+// beProbe is what the test binary does as a probe.
+func beProbe(kind string) {
+	switch kind {
 	case "real":
-		answer(Probe)
+		answer(probe.Measure)
 	case "made up":
-		answer(func(s ProbeSpec) (ProbeResult, error) {
+		answer(func(s probe.Spec) (r probe.Result, err error) {
 			if s.Batch == 13 {
-				return ProbeResult{}, errors.New("overlapd: no thirteen")
+				return r, errors.New("overlapd-lab: no thirteen")
 			}
-			return ProbeResult{
-				timing:   timing{Segments: 5, Rounds: 15, WholeMS: 2, CutMS: 3, Equal: true},
-				RSSBytes: map[string]int64{ModeTime: 1, ModeWhole: 100, ModeCut: 150}[s.Mode],
-			}, nil
+			r.Segments, r.Rounds, r.WholeMS, r.CutMS, r.Equal = 5, 15, 2, 3, true
+			r.RSSBytes = map[string]int64{probe.ModeTime: 1, probe.ModeWhole: 100, probe.ModeCut: 150}[s.Mode]
+			return r, nil
 		})
 	case "slow":
 		time.Sleep(time.Minute)
@@ -42,12 +38,12 @@ func TestMain(m *testing.M) {
 }
 
 // answer is what the command bench probe does.
-func answer(probe func(ProbeSpec) (ProbeResult, error)) {
-	var spec ProbeSpec
+func answer(measure func(probe.Spec) (probe.Result, error)) {
+	var spec probe.Spec
 	err := json.NewDecoder(os.Stdin).Decode(&spec)
-	var r ProbeResult
+	var r probe.Result
 	if err == nil {
-		r, err = probe(spec)
+		r, err = measure(spec)
 	}
 	if err == nil {
 		err = json.NewEncoder(os.Stdout).Encode(r)
@@ -58,27 +54,27 @@ func answer(probe func(ProbeSpec) (ProbeResult, error)) {
 	}
 }
 
-func options(t *testing.T, kind string) Options {
+func options(t *testing.T, kind string) cutOptions {
 	t.Helper()
 	t.Setenv(probeVariable, kind)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Options{
+	return cutOptions{
 		Models: []string{"m"}, Batches: []int{1}, Threads: []int{1}, Command: []string{self},
-		Spec: ProbeSpec{SeqLen: 8, Duration: time.Millisecond, Seed: 1, CacheDir: t.TempDir()},
+		Spec: probe.Spec{SeqLen: 8, Duration: time.Millisecond, Seed: 1, CacheDir: t.TempDir()},
 		Path: func(model string) (string, error) { return model, nil },
 	}
 }
 
-func TestRun(t *testing.T) {
+func TestCutCost(t *testing.T) {
 	o := options(t, "made up")
 	o.Models = append(o.Models, "n")
 	o.Batches, o.Threads = []int{1, 4}, []int{1, 2}
 	var told []string
 	o.Progress = func(doing string) { told = append(told, doing) }
-	r, err := Run(context.Background(), o)
+	r, err := o.run(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,10 +93,10 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestRunSaysWhatFailed(t *testing.T) {
+func TestCutCostSaysWhatFailed(t *testing.T) {
 	o := options(t, "made up")
 	o.Batches = []int{1, 13}
-	r, err := Run(context.Background(), o)
+	r, err := o.run(context.Background())
 	if err == nil || !strings.HasPrefix(err.Error(), "m, batch 13, 1 threads: no thirteen (") {
 		t.Errorf("got %v", err)
 	}
@@ -109,20 +105,20 @@ func TestRunSaysWhatFailed(t *testing.T) {
 	}
 }
 
-func TestRunStopsWithItsContext(t *testing.T) {
+func TestCutCostStopsWithItsContext(t *testing.T) {
 	o := options(t, "slow")
 	ctx, cancel := context.WithCancel(context.Background())
 	o.Progress = func(string) { cancel() }
-	if _, err := Run(ctx, o); !errors.Is(err, context.Canceled) {
+	if _, err := o.run(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestCheck(t *testing.T) {
-	if _, err := Run(context.Background(), Options{Batches: []int{1}, Threads: []int{1}, Spec: ProbeSpec{SeqLen: 1, Duration: 1}}); err != nil {
+func TestCutOptions(t *testing.T) {
+	if _, err := (&cutOptions{Batches: []int{1}, Threads: []int{1}, Spec: probe.Spec{SeqLen: 1, Duration: 1}}).run(context.Background()); err != nil {
 		t.Error(err)
 	}
-	_, err := Run(context.Background(), Options{Batches: []int{0, 4097}, Spec: ProbeSpec{Target: -1}})
+	_, err := (&cutOptions{Batches: []int{0, 4097}, Spec: probe.Spec{Target: -1}}).run(context.Background())
 	if err == nil {
 		t.Fatal("bad options are run")
 	}
@@ -133,9 +129,9 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestProbe measures tiny models in processes of their own, as one process
+// TestCutCostOfTinyModels measures tiny models in processes of their own, as one process
 // takes one environment of ONNX Runtime at a time.
-func TestProbe(t *testing.T) {
+func TestCutCostOfTinyModels(t *testing.T) {
 	if path, err := ort.Find(); err != nil {
 		t.Skip(err)
 	} else {
@@ -145,12 +141,12 @@ func TestProbe(t *testing.T) {
 	o.Models = []string{"tiny_mlp", "tiny_cnn", "tiny_bert", "tiny_add"}
 	o.Path = func(name string) (string, error) { return zoo.Build(name, t.TempDir(), 1, nil) }
 	o.Batches = []int{2}
-	r, err := Run(context.Background(), o)
+	r, err := o.run(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range r {
-		if !row.Equal || row.Rounds < minRounds || row.Segments < 1 || row.WholeMS <= 0 || row.CutMS <= 0 ||
+		if !row.Equal || row.Rounds < 15 || row.Segments < 1 || row.WholeMS <= 0 || row.CutMS <= 0 ||
 			row.WholeMinMS > row.WholeMS || row.CutMinMS > row.CutMS ||
 			row.WholeRSSBytes < 1<<20 || row.CutPeakBytes < row.CutRSSBytes {
 			t.Errorf("%+v", row)
@@ -158,62 +154,13 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestProbeApart compares a model with itself, cut: on one device nothing
-// differs, and what was compared is all of the outputs.
-func TestProbeApart(t *testing.T) {
-	if path, err := ort.Find(); err != nil {
-		t.Skip(err)
-	} else {
-		t.Setenv(ort.PathVariable, path)
-	}
-	o := options(t, "real")
-	for name, elements := range map[string]int64{"tiny_mlp": 20, "tiny_add": 64} {
-		path, err := zoo.Build(name, t.TempDir(), 1, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := RunProbe(context.Background(), o.Command, ProbeSpec{
-			Path: path, CacheDir: o.Spec.CacheDir, Batch: 2, SeqLen: 1, Threads: 1, Mode: ModeApart,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := r.Deviation; d == nil || d.Elements != elements || d.MaxAbs != 0 || d.Largest == 0 || d.NotFinite != 0 {
-			t.Errorf("%s: %+v", name, r.Deviation)
-		}
-	}
-}
-
-func TestProbeRefuses(t *testing.T) {
-	if path, err := ort.Find(); err != nil {
-		t.Skip(err)
-	} else {
-		t.Setenv(ort.PathVariable, path)
-	}
-	path, err := zoo.Build("tiny_add", t.TempDir(), 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := options(t, "real")
-	for want, spec := range map[string]ProbeSpec{
-		`unknown mode "both"`:  {Path: path, Mode: "both"},
-		"nothing.onnx":         {Path: "nothing.onnx", Mode: ModeTime},
-		`unknown device "tpu"`: {Path: path, Mode: ModeTime, Device: "tpu"},
-	} {
-		spec.Batch, spec.SeqLen, spec.Threads, spec.CacheDir = 1, 1, 1, o.Spec.CacheDir
-		if r, err := RunProbe(context.Background(), o.Command, spec); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %+v, %v, want %q", r, err, want)
-		}
-	}
-}
-
-func TestTable(t *testing.T) {
-	d := Table([]Row{
+func TestCutTable(t *testing.T) {
+	d := cutTable([]cutRow{
 		{
-			Model: "resnet50", Batch: 4, Threads: 2, timing: timing{Segments: 58, WholeMS: 91.234, CutMS: 93.5, Equal: true}, Ratio: 1.0248,
+			Model: "resnet50", Batch: 4, Threads: 2, Segments: 58, WholeMS: 91.234, CutMS: 93.5, Equal: true, Ratio: 1.0248,
 			WholeRSSBytes: 300 << 20, CutRSSBytes: 330 << 20, RSSRatio: 1.1, Intermediates: 38 << 20,
 		},
-		{Model: "m", Batch: 1, Threads: 1, timing: timing{Segments: 2, WholeMS: 0.051, CutMS: 0.06}, Ratio: 1.176, RSSRatio: 1},
+		{Model: "m", Batch: 1, Threads: 1, Segments: 2, WholeMS: 0.051, CutMS: 0.06, Ratio: 1.176, RSSRatio: 1},
 	})
 	const want = `model     batch  threads  operators  whole ms  cut ms  ratio  whole MiB  cut MiB  ratio  live MiB  outputs
 resnet50      4        2         58     91.23   93.50  1.025        300      330   1.10      38.0  equal

@@ -1,42 +1,30 @@
-// Package cutcost measures what it costs to run a model operator by operator
-// instead of as a whole, for "overlapd bench engine" and the checks of a GPU:
-// time, taken in turns within one process, and resident memory, each in a
-// process of its own. [Probe] takes one measurement in this process; [RunProbe]
-// starts a process that does, and [Run] compares models by several of them. No
-// daemon is involved.
-package cutcost
+package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"os/exec"
-	"strings"
-	"time"
 
 	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/segments/probe"
 )
 
-// probeTimeout is for the largest model of the zoo from a cold disk, and its largest batch.
-const probeTimeout = 10 * time.Minute
-
-// Options are what Run measures: each model at each batch and thread count, as in Spec.
-type Options struct {
+// cutOptions are what is measured of running models operator by operator instead of as a whole: each
+// model at each batch and thread count, as in Spec. Time is taken in turns within one process, and
+// resident memory each in a process of its own. No daemon is involved.
+type cutOptions struct {
 	Models   []string
 	Batches  []int
 	Threads  []int
-	Spec     ProbeSpec
+	Spec     probe.Spec
 	Path     func(model string) (onnx string, err error)
-	Command  []string           // what runs a probe: it reads a ProbeSpec and writes a ProbeResult
+	Command  []string           // what runs a probe: it reads a probe.Spec and writes a probe.Result
 	Progress func(doing string) // may be nil
 }
 
 // check returns everything that is wrong with the options, or nil.
-func (o *Options) check() error {
+func (o *cutOptions) check() error {
 	var faults []error
 	within := func(what string, least, most int, list ...int) {
 		for _, v := range list {
@@ -57,13 +45,19 @@ func (o *Options) check() error {
 	return errors.Join(faults...)
 }
 
-// Row compares one model at one batch and thread count.
-type Row struct {
-	Model   string `json:"model"`
-	Batch   int    `json:"batch"`
-	SeqLen  int    `json:"seq_len,omitempty"`
-	Threads int    `json:"threads"`
-	timing
+// cutRow compares one model at one batch and thread count.
+type cutRow struct {
+	Model         string  `json:"model"`
+	Batch         int     `json:"batch"`
+	SeqLen        int     `json:"seq_len,omitempty"`
+	Threads       int     `json:"threads"`
+	Segments      int     `json:"segments"`
+	Rounds        int     `json:"rounds"`
+	WholeMS       float64 `json:"whole_ms"`
+	CutMS         float64 `json:"cut_ms"`
+	WholeMinMS    float64 `json:"whole_min_ms"`
+	CutMinMS      float64 `json:"cut_min_ms"`
+	Equal         bool    `json:"equal"`
 	Ratio         float64 `json:"ratio"` // between medians
 	WholeRSSBytes int64   `json:"whole_rss_bytes"`
 	CutRSSBytes   int64   `json:"cut_rss_bytes"`
@@ -72,13 +66,13 @@ type Row struct {
 	Intermediates int64   `json:"intermediate_bytes"`
 }
 
-// Run measures everything that o asks for, one process at a time. Where one
+// run measures everything that o asks for, one process at a time. Where one
 // fails, it returns what was measured before, too.
-func Run(ctx context.Context, o Options) ([]Row, error) {
+func (o *cutOptions) run(ctx context.Context) ([]cutRow, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	var rows []Row
+	var rows []cutRow
 	for _, model := range o.Models {
 		path, err := o.Path(model)
 		if err != nil {
@@ -98,8 +92,8 @@ func Run(ctx context.Context, o Options) ([]Row, error) {
 	return rows, nil
 }
 
-// Table returns comparisons for a person to look at.
-func Table(rows []Row) *report.Table {
+// cutTable returns comparisons for a person to look at.
+func cutTable(rows []cutRow) *report.Table {
 	mib := func(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 	t := report.NewTable("model", "batch", "threads", "operators", "whole ms", "cut ms", "ratio", "whole MiB", "cut MiB", "ratio", "live MiB", "outputs")
 	for _, row := range rows {
@@ -114,57 +108,29 @@ func Table(rows []Row) *report.Table {
 	return t
 }
 
-func (o *Options) compare(ctx context.Context, model string, batch, threads int) (Row, error) {
+func (o *cutOptions) compare(ctx context.Context, model string, batch, threads int) (cutRow, error) {
 	spec := o.Spec
 	spec.Batch, spec.Threads = batch, threads
-	var results [3]ProbeResult
+	var results [3]probe.Result
 	// Time comes first: it leaves the optimized model in the cache, so that
 	// making it does not count as memory of the cut one.
-	for i, mode := range []string{ModeTime, ModeWhole, ModeCut} {
+	for i, mode := range []string{probe.ModeTime, probe.ModeWhole, probe.ModeCut} {
 		if o.Progress != nil {
 			o.Progress(fmt.Sprintf("%s, batch %d, %d threads: %s", model, batch, threads, mode))
 		}
 		spec.Mode = mode
 		var err error
-		if results[i], err = RunProbe(ctx, o.Command, spec); err != nil {
-			return Row{}, err
+		if results[i], err = probe.Run(ctx, o.Command, spec); err != nil {
+			return cutRow{}, err
 		}
 	}
 	timed, whole, cut := results[0], results[1], results[2]
-	return Row{
+	return cutRow{
 		Model: model, Batch: batch, SeqLen: spec.SeqLen, Threads: threads,
-		timing: timed.timing, Ratio: timed.CutMS / timed.WholeMS,
+		Segments: timed.Segments, Rounds: timed.Rounds, WholeMS: timed.WholeMS, CutMS: timed.CutMS,
+		WholeMinMS: timed.WholeMinMS, CutMinMS: timed.CutMinMS, Equal: timed.Equal, Ratio: timed.CutMS / timed.WholeMS,
 		WholeRSSBytes: whole.RSSBytes, CutRSSBytes: cut.RSSBytes,
 		RSSRatio:     float64(cut.RSSBytes) / float64(whole.RSSBytes),
 		CutPeakBytes: cut.PeakBytes, Intermediates: cut.IntermediateBytes,
 	}, nil
-}
-
-// RunProbe does one measurement in a process of its own, which command starts.
-// The process is killed when ctx ends.
-func RunProbe(ctx context.Context, command []string, spec ProbeSpec) (r ProbeResult, err error) {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	input, err := json.Marshal(spec)
-	if err != nil {
-		return r, err
-	}
-	var out, failure bytes.Buffer
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &out, &failure
-	cmd.Env = os.Environ()
-	if strings.HasPrefix(spec.CUDA.Device, "GPU-") || strings.HasPrefix(spec.CUDA.Device, "MIG-") {
-		// CUDA shows a process no MIG device but the first unless it names one.
-		cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES="+spec.CUDA.Device)
-	}
-	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
-			return r, context.Cause(ctx)
-		}
-		if text := strings.TrimSpace(failure.String()); text != "" {
-			return r, fmt.Errorf("%s (%w)", strings.TrimPrefix(text, "overlapd: "), err)
-		}
-		return r, err
-	}
-	return r, json.Unmarshal(out.Bytes(), &r)
 }

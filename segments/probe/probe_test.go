@@ -1,14 +1,19 @@
-package cutcost
+package probe
 
 import (
+	"context"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/models/zoo"
+	"github.com/overlapd/overlapd/ort"
 )
 
 // TestFill holds the values to what a model can take: numbers that stay
@@ -77,6 +82,76 @@ func TestMakeInputRefuses(t *testing.T) {
 		err := p.makeInput(models.TensorSpec{Name: "x", Type: models.Type{Elem: c.elem}}, c.shape, random)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `"x"`) {
 			t.Errorf("%v of %v: got %v, want %q", c.elem, c.shape, err, want)
+		}
+	}
+}
+
+// measuring makes the test binary a process that [Run] starts.
+const measuring = "OVERLAPD_PROBE_TEST"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(measuring) == "" {
+		os.Exit(m.Run())
+	}
+	if err := Serve(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func self(t *testing.T) []string {
+	t.Helper()
+	t.Setenv(measuring, "1")
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{path}
+}
+
+// TestProbeApart compares a model with itself, cut: on one device nothing
+// differs, and what was compared is all of the outputs.
+func TestProbeApart(t *testing.T) {
+	if path, err := ort.Find(); err != nil {
+		t.Skip(err)
+	} else {
+		t.Setenv(ort.PathVariable, path)
+	}
+	for name, elements := range map[string]int64{"tiny_mlp": 20, "tiny_add": 64} {
+		path, err := zoo.Build(name, t.TempDir(), 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Run(context.Background(), self(t), Spec{
+			Path: path, CacheDir: t.TempDir(), Batch: 2, SeqLen: 1, Threads: 1, Mode: ModeApart,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := r.Deviation; d == nil || d.Elements != elements || d.MaxAbs != 0 || d.Largest == 0 || d.NotFinite != 0 {
+			t.Errorf("%s: %+v", name, r.Deviation)
+		}
+	}
+}
+
+func TestProbeRefuses(t *testing.T) {
+	if path, err := ort.Find(); err != nil {
+		t.Skip(err)
+	} else {
+		t.Setenv(ort.PathVariable, path)
+	}
+	path, err := zoo.Build("tiny_add", t.TempDir(), 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, spec := range map[string]Spec{
+		`unknown mode "both"`:  {Path: path, Mode: "both"},
+		"nothing.onnx":         {Path: "nothing.onnx", Mode: ModeTime},
+		`unknown device "tpu"`: {Path: path, Mode: ModeTime, Device: "tpu"},
+	} {
+		spec.Batch, spec.SeqLen, spec.Threads, spec.CacheDir = 1, 1, 1, t.TempDir()
+		if r, err := Run(context.Background(), self(t), spec); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %+v, %v, want %q", r, err, want)
 		}
 	}
 }
