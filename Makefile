@@ -24,7 +24,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X github.com/overlapd/overlapd/internal/cli.commit=$(COMMIT)
 
-.PHONY: help build lab demo run test short clients losses ledger numbers chaos soak fuzz conformance ort ort-notices solver lint bench bench-cpu bench-endpoint gpu-bundle gpu-check release check-release deb check-deb check-units image-tree image check-image check-kubernetes clean
+.PHONY: help build lab demo run test short clients losses ledger numbers chaos soak fuzz conformance ort ort-notices solver lint bench bench-cpu bench-endpoint bench-compare gpu-bundle gpu-check release check-release deb check-deb check-units image-tree image check-image check-kubernetes clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -110,6 +110,9 @@ bench-endpoint: ort ## what a query costs, beside other servers, on CPUS (0,1) i
 bench-cpu: ort ## answers in time of resnet50 and bert on CPUS (0,1), beside Triton, in TURNS (3) of a WINDOW (10s) a load; CPU_OUT=DIR for JSON and a chart
 	CPU_WINDOW='$(WINDOW)' CPU_OUT='$(abspath $(CPU_OUT))' taskset -c $(CPUS) go test ./test -run XXX -bench '^BenchmarkCPU$$' -benchtime $(or $(TURNS),3)x -timeout 2h
 
+bench-compare: ort ## what a decision and a query cost at the commit BASE and now, in TURNS (10), by benchstat; half an hour on a quiet machine
+	scripts/bench-compare '$(or $(BASE),$(error BASE names no commit: make bench-compare BASE=main))' '$(or $(TURNS),10)'
+
 gpu-bundle: build ## bin/gpu-bundle: what a machine with a GPU needs to be checked, three files to carry (GPU_CUDA, GPU_ARCH), and all in pieces (GPU_LIBS)
 	go test -c -trimpath -ldflags '-s -w' -o bin/gpu.test ./test/gpu
 	go test -c -trimpath -ldflags '-s -w' -o bin/conformance.test ./test/conformance
@@ -153,8 +156,8 @@ check-kubernetes: ## deploy/kubernetes on a real control plane, built once into 
 check-units: build ## let systemd verify and rate the units
 	scripts/check-units bin/overlapd
 
-lint: ## golangci-lint, if it is installed
-	golangci-lint run ./...
+lint: ## staticcheck, spelling and known vulnerabilities, and golangci-lint if it is installed; says what it skips
+	scripts/lint
 
 ort: $(ORT_LIB) ## fetch the pinned libonnxruntime into the user's cache
 

@@ -124,11 +124,10 @@ func (v *Values) AliveBefore() []int {
 // declared marks a value that no node produces: an input or initializer.
 const declared = -1
 
-// The states of a node while sortNodes runs.
+// The states of a node while sortNodes runs. At first it has none.
 const (
-	unsorted = iota
 	// entered means that the producers of the node's inputs are being sorted.
-	entered
+	entered = 1 + iota
 	sorted
 )
 

@@ -176,7 +176,7 @@ func parsePPipe(data []byte, name string, given []int) (plans []referencePlan, r
 	first := plans[0].Config
 	classes := len(first.Classes)
 	if len(rates) != len(plans) || classes == 0 || len(counts) != classes || len(first.PerServer) != classes || len(first.Shares) != classes {
-		return nil, nil, nil, fmt.Errorf("%d models with %d rates, %d classes of devices with %d counts; give them in the file's name, as in ..._0.5-0.5_L4-T4_25-75_bw-gbps-10...", len(plans), len(rates), classes, len(counts))
+		return nil, nil, nil, fmt.Errorf("%d models with %d rates, %d classes of devices with %d counts; give them in the file's name, as ..._0.5-0.5_L4-T4_25-75_bw-gbps-10... has them", len(plans), len(rates), classes, len(counts))
 	}
 	// The counts are numbers from a file's name, so they are checked before devices are made of
 	// them.

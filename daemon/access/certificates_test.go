@@ -14,7 +14,7 @@ import (
 )
 
 // shake returns what client and server agree on.
-func shake(t *testing.T, server, client *tls.Config) (serverSays, clientSays error, state tls.ConnectionState) {
+func shake(t *testing.T, server, client *tls.Config) (state tls.ConnectionState, serverSays, clientSays error) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -41,7 +41,7 @@ func shake(t *testing.T, server, client *tls.Config) (serverSays, clientSays err
 	_, clientSays = conn.Read(make([]byte, 1)) // a refused certificate is told after the handshake
 	state = conn.ConnectionState()
 	nc.Close()
-	return <-done, clientSays, state
+	return state, <-done, clientSays
 }
 
 func TestTLS(t *testing.T) {
@@ -68,7 +68,7 @@ func TestTLS(t *testing.T) {
 		"certificate not needed": {"1.3", "", at(ca.Client("client"), tls.VersionTLS13), tls.VersionTLS13},
 	} {
 		a := opened(t, Options{Cert: cert, Key: key, CA: c.clientCA, MinVersion: c.least})
-		_, client, state := shake(t, a.TLS("h2"), c.client)
+		state, _, client := shake(t, a.TLS("h2"), c.client)
 		if ok := client == nil; ok != (c.want != 0) || ok && (state.Version != c.want || state.NegotiatedProtocol != "h2") {
 			t.Errorf("%s: %v, version %#x", name, client, state.Version)
 		}
@@ -87,14 +87,14 @@ func TestClientsAreNotResumed(t *testing.T) {
 	a := opened(t, Options{Cert: cert, Key: key, CA: clients})
 	client, config := ca.Client("client"), a.TLS()
 	client.ClientSessionCache = tls.NewLRUClientSessionCache(1)
-	if s, c, _ := shake(t, config, client); s != nil || c != nil {
+	if _, s, c := shake(t, config, client); s != nil || c != nil {
 		t.Fatal(s, c)
 	}
 	write(t, clients, text(t, other.File()), 0o600)
 	if err := a.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	if s, c, state := shake(t, config, client); c == nil || state.DidResume {
+	if state, s, c := shake(t, config, client); c == nil || state.DidResume {
 		t.Errorf("server %v, client %v, resumed %t", s, c, state.DidResume)
 	}
 }
@@ -123,7 +123,7 @@ func TestCertificatesFollowed(t *testing.T) {
 	config := a.TLS("h2")
 	serves := func() string {
 		a.certificates.due()
-		if s, c, state := shake(t, config, ca.Client("")); s != nil || c != nil {
+		if state, s, c := shake(t, config, ca.Client("")); s != nil || c != nil {
 			t.Fatal(s, c)
 		} else {
 			return state.PeerCertificates[0].Subject.CommonName

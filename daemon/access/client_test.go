@@ -21,14 +21,14 @@ func TestCredentials(t *testing.T) {
 	if err != nil || header != "Bearer "+first || !a.Allows([]byte(header)) {
 		t.Fatalf("%q, %v", header, err)
 	}
-	if _, err, _ := shake(t, a.TLS(), c); err != nil {
+	if _, _, err := shake(t, a.TLS(), c); err != nil {
 		t.Error(err)
 	}
 	header, none, err := ReadCredentials(Options{})
 	if err != nil || header != "" || none.RootCAs != nil || none.InsecureSkipVerify {
 		t.Errorf("%q, %+v, %v", header, none, err)
 	}
-	if _, err, _ := shake(t, a.TLS(), none); err == nil {
+	if _, _, err := shake(t, a.TLS(), none); err == nil {
 		t.Error("a client trusts an authority that it was not told of")
 	}
 }

@@ -117,7 +117,7 @@ func (f *fake) Release(*query.Call) {}
 func (f *fake) Submit(c *query.Call) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	seen := query.Call{ID: bytes.Clone(c.ID)}
+	seen := query.Call{ID: bytes.Clone(c.ID), Timeout: c.Timeout}
 	var outputs []models.Tensor
 	for i := range c.Inputs {
 		seen.Inputs = append(seen.Inputs, models.Tensor{Data: bytes.Clone(c.Inputs[i].Data)})

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 clients still use the deprecated v1alpha of reflection
+
 package rpc
 
 import (

@@ -167,6 +167,78 @@ func TestForms(t *testing.T) {
 	}
 }
 
+// A request for something that does not exist is refused before the host has it.
+func TestRefused(t *testing.T) {
+	r := start(t, &fake{}, testLimits())
+	text := typedRequest("1")
+	text.Inputs = append(text.Inputs, &inference.ModelInferRequest_InferInputTensor{Name: "T", Datatype: "BYTES", Shape: []int64{1, 1}})
+	text.Inputs[0].Contents, text.RawInputContents = nil, [][]byte{make([]byte, 16), {255, 255, 255, 255, 0}}
+	output := func(names ...string) func(*inference.ModelInferRequest) {
+		return func(q *inference.ModelInferRequest) {
+			for _, n := range names {
+				q.Outputs = append(q.Outputs, &inference.ModelInferRequest_InferRequestedOutputTensor{Name: n})
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*inference.ModelInferRequest)
+		code   codes.Code
+		text   string
+	}{
+		"no such model":   {func(q *inference.ModelInferRequest) { q.ModelName = "none" }, codes.NotFound, "none"},
+		"not loaded":      {func(q *inference.ModelInferRequest) { q.ModelName = "absent" }, codes.Unavailable, "not ready"},
+		"no such version": {func(q *inference.ModelInferRequest) { q.ModelVersion = "2" }, codes.NotFound, "only version 1"},
+		"no input":        {func(q *inference.ModelInferRequest) { q.Inputs = nil }, codes.InvalidArgument, "X"},
+		"unknown input":   {func(q *inference.ModelInferRequest) { q.Inputs[0].Name = "Z" }, codes.InvalidArgument, "Z"},
+		"twice":           {func(q *inference.ModelInferRequest) { q.Inputs = append(q.Inputs, q.Inputs[0]) }, codes.InvalidArgument, "X"},
+		"rank 9":          {func(q *inference.ModelInferRequest) { q.Inputs[0].Shape = []int64{1, 1, 1, 1, 1, 1, 1, 1, 4} }, codes.InvalidArgument, "dimensions"},
+		"negative":        {func(q *inference.ModelInferRequest) { q.Inputs[0].Shape = []int64{-1, -4} }, codes.InvalidArgument, "-1"},
+		"too few values":  {func(q *inference.ModelInferRequest) { q.Inputs[0].Shape[0] = 2 }, codes.InvalidArgument, "X"},
+		"text cut off": {func(q *inference.ModelInferRequest) {
+			q.ModelName, q.Inputs, q.RawInputContents = "pair", text.Inputs, text.RawInputContents
+		}, codes.InvalidArgument, "T"},
+		"id":             {func(q *inference.ModelInferRequest) { q.Id = "a\nb" }, codes.InvalidArgument, "id"},
+		"unknown output": {output("Z"), codes.InvalidArgument, "Z"},
+		"output twice":   {output("X", "X"), codes.InvalidArgument, "X"},
+	} {
+		q := typedRequest("1")
+		c.change(q)
+		_, err := r.client.ModelInfer(r.context(), q)
+		wants(t, name, err, c.code, c.text)
+	}
+	if _, _, all := r.counts(); all != 0 {
+		t.Errorf("the host got %d of them", all)
+	}
+}
+
+// The time of a query is what its parameter and the deadline of its call allow, whichever is less.
+func TestTimeouts(t *testing.T) {
+	r := start(t, &fake{}, testLimits())
+	for name, c := range map[string]struct {
+		parameter, call, least, most time.Duration
+	}{
+		"none":               {0, 0, 0, 0},
+		"parameter":          {5 * time.Millisecond, 0, 5 * time.Millisecond, 5 * time.Millisecond},
+		"call":               {0, time.Hour, 59 * time.Minute, time.Hour},
+		"call, parameter":    {5 * time.Millisecond, time.Hour, 5 * time.Millisecond, 5 * time.Millisecond},
+		"parameter is later": {2 * time.Hour, time.Hour, 59 * time.Minute, time.Hour},
+	} {
+		ctx, cancel := context.Background(), context.CancelFunc(func() {})
+		if c.call > 0 {
+			ctx, cancel = context.WithTimeout(ctx, c.call)
+		}
+		q := typedRequest("1")
+		if c.parameter > 0 {
+			q.Parameters = named("timeout", c.parameter.Microseconds())
+		}
+		_, err := r.client.ModelInfer(ctx, q)
+		cancel()
+		if got := r.last().Timeout; err != nil || got < c.least || got > c.most {
+			t.Errorf("%s: the query has %v, want %v to %v (%v)", name, got, c.least, c.most, err)
+		}
+	}
+}
+
 func TestFaults(t *testing.T) {
 	r := start(t, &fake{}, testLimits())
 	for _, c := range []struct {
@@ -218,6 +290,9 @@ func TestFaults(t *testing.T) {
 	r.fail(context.DeadlineExceeded) // what is not meant for clients
 	_, err := r.client.ModelInfer(r.context(), typedRequest("1"))
 	wants(t, "an error of the host's own", err, codes.Internal, "see its log")
+	if n := r.list[0].Stats.Counts().Fail.Count; n != 13 {
+		t.Errorf("%d queries have failed, want 13", n)
+	}
 }
 
 // What Triton offers and overlapd does not is refused with what does its work here.

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"os"
 	"slices"
 	"testing"
@@ -65,7 +64,7 @@ func TestLadder(t *testing.T) {
 			other += changing(t, seed+1, qps, 40, false) / float64(seeds)
 			free += changing(t, seed+1, qps, 0, false) / float64(seeds)
 		}
-		t.Log(fmt.Sprintf("| %4.0f | %5.1f | %5.1f | %5.1f |", qps, ladder, other, free))
+		t.Logf("| %4.0f | %5.1f | %5.1f | %5.1f |", qps, ladder, other, free)
 		if seeds == 1 && (ladder > free+0.5 || ladder > other) {
 			t.Errorf("%v queries a second: %.1f %% violations, with any size %.1f %%, without changes %.1f %%", qps, ladder, other, free)
 		}

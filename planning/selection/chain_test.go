@@ -151,62 +151,22 @@ func TestTransitionsAreThePapers(t *testing.T) {
 	}
 }
 
-// TestTransitionsAreTrue plays an action many times.
+// TestTransitionsAreTrue plays actions many times, also those that leave queries behind.
 func TestTransitionsAreTrue(t *testing.T) {
-	const plays = 30_000
-	random := rand.New(rand.NewPCG(3, 4))
-	w := small(3, 100, 1, 7)
-	c := newChain(&w)
-	for _, at := range []struct{ n, level, run int }{{1, 7, 1}, {1, 5, 2}, {2, 3, 0}, {3, 4, 1}, {4, 0, 0}} {
-		state, run := c.state(at.n, at.level), c.byBatch[at.n][min(at.run, len(c.byBatch[at.n])-1)]
-		l, waited := c.runs[run].latency, w.Target-c.slack[at.level]
-		counts := make([]float64, len(c.phases))
-		for played := 0; played < plays; {
-			phase, queue, next, first := 0, 1, 0, 0.0
-			now := random.ExpFloat64() * 1000 / w.Rate
-			for ; now < waited; now += random.ExpFloat64() * 1000 / w.Rate {
-				if phase++; phase == w.Workers {
-					phase, queue = 0, queue+1
-				}
-			}
-			if queue != at.n {
-				continue
-			}
-			for ; now < waited+l; now += random.ExpFloat64() * 1000 / w.Rate {
-				if phase++; phase == w.Workers {
-					if phase, next = 0, next+1; next == 1 {
-						first = now
-					}
-				}
-			}
-			played++
-			to := c.fresh()
-			if next > 0 {
-				level := 0
-				for level+1 < len(c.slack) && c.slack[level+1] <= w.Target-(waited+l-first) {
-					level++
-				}
-				to = c.state(next, level)
-			}
-			counts[to]++
-		}
-		for s, p := range fastRow(c, state, run) {
-			if sigma := math.Sqrt(p*(1-p)*plays) + 1; math.Abs(counts[s]-p*plays) > 5*sigma {
-				t.Errorf("state %d, run %d: %v times to state %d, want %.1f ± %.1f", state, run, counts[s], s, p*plays, sigma)
-			}
-		}
-	}
-}
-
-// TestCarriedIsTrue plays actions that leave queries behind many times.
-func TestCarriedIsTrue(t *testing.T) {
 	const plays = 20_000
 	random := rand.New(rand.NewPCG(6, 7))
-	for _, workers := range []int{1, 3} {
-		w := small(workers, 35*float64(workers), 1, 7)
+	type action struct{ n, level, batch, run int }
+	whole := []action{{1, 7, 1, 1}, {1, 5, 1, 2}, {2, 3, 2, 0}, {3, 4, 3, 1}, {4, 0, 4, 0}}
+	part := []action{{2, 5, 1, 0}, {2, 2, 1, 1}, {3, 3, 1, 2}, {4, 3, 3, 0}, {4, 0, 2, 0}, {4, 1, 0, 0}, {3, 4, 0, 0}}
+	for _, run := range []struct {
+		workers int
+		load    float64
+		actions []action
+	}{{3, 100, whole}, {1, 35, part}, {3, 105, part}} {
+		w := small(run.workers, run.load, 1, 7)
 		w.Variable, w.Drop = true, true
 		c := newChain(&w)
-		for _, at := range []struct{ n, level, batch, run int }{{2, 5, 1, 0}, {2, 2, 1, 1}, {3, 3, 1, 2}, {4, 3, 3, 0}, {4, 0, 2, 0}, {4, 1, 0, 0}, {3, 4, 0, 0}} {
+		for _, at := range run.actions {
 			state, run, taken := c.state(at.n, at.level), c.dropped, max(at.batch, 1)
 			if at.batch > 0 {
 				run = c.byBatch[at.batch][min(at.run, len(c.byBatch[at.batch])-1)]
@@ -229,12 +189,15 @@ func TestCarriedIsTrue(t *testing.T) {
 				}
 				played++
 				until(now, waited+l)
-				slack := w.Target - (waited + l - came[taken])
-				counts[c.state(len(came)-taken, levelOf(c.slack, slack))]++
+				to := c.fresh()
+				if len(came) > taken {
+					to = c.state(len(came)-taken, levelOf(c.slack, w.Target-(waited+l-came[taken])))
+				}
+				counts[to]++
 			}
 			for s, p := range fastRow(c, state, run) {
 				if sigma := math.Sqrt(p*(1-p)*plays) + 1; math.Abs(counts[s]-p*plays) > 5*sigma {
-					t.Errorf("%d workers, state %d, run %d: %v times to state %d, want %.1f ± %.1f", workers, state, run, counts[s], s, p*plays, sigma)
+					t.Errorf("%d workers, state %d, run %d: %v times to state %d, want %.1f ± %.1f", w.Workers, state, run, counts[s], s, p*plays, sigma)
 				}
 			}
 		}

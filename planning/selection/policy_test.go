@@ -15,7 +15,7 @@ import (
 func TestPolicyIsThatOfPlainValueIteration(t *testing.T) {
 	workers := smallWorkers()
 	for _, load := range []float64{60, 150} {
-		for way := 1; way < 4; way++ { // how queries are left behind is TestCarriedIsTrue's business
+		for way := 1; way < 4; way++ { // how queries are left behind is TestTransitionsAreTrue's business
 			w := small(3, load, 1, 7)
 			w.Variable, w.Drop = way&1 > 0, way&2 > 0
 			workers = append(workers, w)
