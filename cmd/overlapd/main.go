@@ -4,8 +4,10 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -45,7 +47,7 @@ Start with:  overlapd demo                see what overlapping gains; needs no G
 	}
 	cli.Topic(cmd, "Serving", serveCommand(), checkCommand(), importCommand(), reloadCommand(), restartCommand(), drainCommand())
 	cli.Topic(cmd, "Watching", statusCommand(), topCommand(), traceCommand(), replayCommand(),
-		cli.Group("bench", "Put load on a running daemon", benchServeCommand(), cli.ProbeCommand()))
+		cli.Group("bench", "Put load on a running daemon", benchServeCommand(), cli.ProbeCommand(), labCommand("bench engine")))
 	cli.Topic(cmd, "Measuring and planning", profileCommand(), trainCommand(), adviseCommand(),
 		cli.Group("dataset", "Import, export and show measured operator groups",
 			datasetImportCommand(), datasetExportCommand(), datasetShowCommand(), datasetDeleteCommand()),
@@ -54,7 +56,8 @@ Start with:  overlapd demo                see what overlapping gains; needs no G
 			modelsListCommand(), modelsBuildCommand(), modelsInspectCommand()),
 		cli.Group("plan", "Plan which models go on which devices, and which variant answers", planPlacementCommand(), planPipelineCommand(), planSelectionCommand()))
 	cli.Topic(cmd, "Others", demoCommand(), versionCommand())
-	cmd.AddCommand(workerCommand(), checkStateCommand(), fitCommand(), cli.ManCommand(manual()))
+	cmd.AddCommand(workerCommand(), checkStateCommand(), fitCommand(), cli.ManCommand(manual()),
+		labCommand("simulate"), labCommand("reproduce"), labCommand("device"))
 	cli.Finish(cmd, "Others", completions(), map[string]cobra.CompletionFunc{
 		"overlapd check":            cli.Files("toml"),
 		"overlapd models build":     cli.Words(zoo.Names()...),
@@ -64,6 +67,16 @@ Start with:  overlapd demo                see what overlapping gains; needs no G
 		"overlapd restart":          completeServices,
 	})
 	return cmd
+}
+
+// labCommand says where a command is that was one of overlapd before there was a program for it.
+func labCommand(path string) *cobra.Command {
+	return &cobra.Command{
+		Use: path[strings.LastIndexByte(path, ' ')+1:], Short: "Moved to overlapd-lab", Hidden: true, DisableFlagParsing: true,
+		RunE: func(*cobra.Command, []string) error {
+			return fmt.Errorf("%s is a command of overlapd-lab: build that with make lab, and run overlapd-lab %s", path, path)
+		},
+	}
 }
 
 // outliveLog makes a write to a log without a reader fail. Go would end the daemon by

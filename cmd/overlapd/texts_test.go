@@ -70,6 +70,8 @@ func TestMistakesSayWhatToDo(t *testing.T) {
 		"dataset export":              "give --out; see overlapd dataset export --help",
 		"serve --config a --embedded": "--config and --embedded cannot be used together; see overlapd serve --help",
 		"plan selection --config a":   "--config needs --service; see overlapd plan selection --help",
+		"simulate --services a":       "simulate is a command of overlapd-lab: build that with make lab, and run overlapd-lab simulate",
+		"bench engine":                "bench engine is a command of overlapd-lab: build that with make lab, and run overlapd-lab bench engine",
 		"nix":                         `unknown command "nix" for "overlapd"; see overlapd --help`,
 		"demmo":                       `unknown command "demmo" for "overlapd"; did you mean demo?; see overlapd --help`,
 		"completion powershell":       `unknown command "powershell" for "overlapd completion"; see overlapd completion --help`,
