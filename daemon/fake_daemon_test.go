@@ -18,7 +18,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
-	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/training"
 )
@@ -55,10 +54,9 @@ type rigOptions struct {
 
 // follower listens to a loop.
 type follower struct {
-	mu        sync.Mutex
-	open      int             // queries that were accepted and not answered
-	dropped   int             // services that are gone
-	predicted models.Estimate // of the last group of two
+	mu      sync.Mutex
+	open    int // queries that were accepted and not answered
+	dropped int // services that are gone
 }
 
 func (f *follower) Observe(e *observe.Event) {
@@ -71,10 +69,6 @@ func (f *follower) Observe(e *observe.Event) {
 		f.open--
 	case observe.Dropped:
 		f.dropped++
-	case observe.Dispatched:
-		if len(e.Round.Group.Spans) == 2 {
-			f.predicted = e.Round.Predicted
-		}
 	}
 }
 
@@ -83,12 +77,6 @@ func (f *follower) counts() (open, dropped int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.open, f.dropped
-}
-
-func (f *follower) estimate() models.Estimate {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.predicted
 }
 
 // logBuffer is a log.

@@ -24,9 +24,9 @@ cutting a model costs before you serve it.
 
 For every model, batch size and thread count, one process runs both in turns and
 compares the medians. Two more processes, one for each way, measure resident memory.`,
-		Example: `  overlapd bench engine
-  overlapd bench engine --model bert --batch 1,4 --threads 2 --json
-  overlapd bench engine --model model.onnx --cut 16`,
+		Example: `  overlapd-lab bench engine
+  overlapd-lab bench engine --model bert --batch 1,4 --threads 2 --json
+  overlapd-lab bench engine --model model.onnx --cut 16`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := ort.Load(); err != nil {

@@ -32,9 +32,9 @@ and operators of a group run one after another. The CSV file has a row for each 
 with the columns model, alpha_ms and beta_ms. Optional columns are gpu, of which
 --device names one; slo_ms, the default target in simulations; and exit_points, the
 number of operators. Other flags do not apply.`,
-		Example: `  overlapd device fit --data pairs/ --solo solo_ms.csv --out a100.device.json
-  overlapd device fit --data pairs/ --data quad/ --out a100.device.json --json
-  overlapd device fit --format linear --data profiles.csv --device A100 --out a100.device.json`,
+		Example: `  overlapd-lab device fit --data pairs/ --solo solo_ms.csv --out a100.device.json
+  overlapd-lab device fit --data pairs/ --data quad/ --out a100.device.json --json
+  overlapd-lab device fit --format linear --data profiles.csv --device A100 --out a100.device.json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
@@ -129,7 +129,7 @@ func deviceShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show FILE",
 		Short:   "Show what a device profile covers, and its error",
-		Example: "  overlapd device show a100.device.json",
+		Example: "  overlapd-lab device show a100.device.json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := device.ReadFile(args[0])

@@ -34,9 +34,9 @@ pairs, and maf_loads_per_minute.csv.
 --out gets index.html, a self-contained page; result.json; run.json with what differs
 from run to run; and the fitted device and predictors, which the next run with the same
 data and seed uses again. The same seed gives the same result.`,
-		Example: `  overlapd reproduce abacus --data data --out abacus
-  overlapd reproduce abacus --data data --out abacus --figures 14,15,17 --seeds 2
-  overlapd reproduce abacus --data data --out abacus --policies edf,overlap --json`,
+		Example: `  overlapd-lab reproduce abacus --data data --out abacus
+  overlapd-lab reproduce abacus --data data --out abacus --figures 14,15,17 --seeds 2
+  overlapd-lab reproduce abacus --data data --out abacus --policies edf,overlap --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return reproduceWith(cmd, reproduce.Run, &o, &out)
@@ -61,7 +61,7 @@ type tables struct {
 	markdown bool
 }
 
-func (t *tables) flag(f *pflag.FlagSet) {
+func (t *tables) Flags(f *pflag.FlagSet) {
 	t.Output.Flags(f)
 	f.BoolVar(&t.markdown, "markdown", false, "print the figures as Markdown tables, as in docs/benchmarks")
 }
@@ -110,8 +110,8 @@ coefficient of variation, and three more columns.
 
 --out gets index.html, a self-contained page; result.json; and run.json with what
 differs from run to run. The same seed gives the same result.`,
-		Example: `  overlapd reproduce symphony --data data --out symphony
-  overlapd reproduce symphony --data data --out symphony --figures "table 2,9"`,
+		Example: `  overlapd-lab reproduce symphony --data data --out symphony
+  overlapd-lab reproduce symphony --data data --out symphony --figures "table 2,9"`,
 	}, reproduce.Symphony, reproduce.SymphonyFigures(), reproduce.LinearSeeds, reproduce.LinearQueries, "least queries of a run; more where targets are long")
 }
 
@@ -127,12 +127,12 @@ stream of a slow one (section 7.2).
 
 --data names a folder with shepherd_profiles.csv: table 4 of the paper with the columns
 model, alpha_ms, beta_ms and exit_points. Figures 7 and 9 need traces/servegen/m-small
-in the same folder, see "overlapd reproduce symphony --help".
+in the same folder, see "overlapd-lab reproduce symphony --help".
 
 --out gets index.html, a self-contained page; result.json; and run.json with what
 differs from run to run. The same seed gives the same result.`,
-		Example: `  overlapd reproduce shepherd --data data --out shepherd
-  overlapd reproduce shepherd --data data --out shepherd --json`,
+		Example: `  overlapd-lab reproduce shepherd --data data --out shepherd
+  overlapd-lab reproduce shepherd --data data --out shepherd --json`,
 	}, reproduce.Shepherd, reproduce.ShepherdFigures(), reproduce.LinearSeeds, reproduce.LinearQueries, "least queries of a run; more where targets are long")
 }
 
@@ -150,8 +150,8 @@ profile_summary_ms.csv and twitter_trace_qps.txt.
 
 --out gets index.html, a self-contained page; result.json; and run.json with what
 differs from run to run. The same seed gives the same result.`,
-		Example: `  overlapd reproduce ramsis --data data --out ramsis
-  overlapd reproduce ramsis --data data --out ramsis --figures 7 --seeds 1000`,
+		Example: `  overlapd-lab reproduce ramsis --data data --out ramsis
+  overlapd-lab reproduce ramsis --data data --out ramsis --figures 7 --seeds 1000`,
 	}, reproduce.RAMSIS, reproduce.RAMSISFigures(), reproduce.LinearSeeds, reproduce.RAMSISQueries, "most queries of a run at a constant load, which ends after 30 s in any case")
 }
 
@@ -174,8 +174,8 @@ an A100, and fitting takes two minutes more.
 
 --out gets index.html, a self-contained page; result.json; and run.json with what
 differs from run to run. The same seed gives the same result.`,
-		Example: `  overlapd reproduce ppipe --data data --out ppipe
-  overlapd reproduce ppipe --data data --out ppipe --figures 10 --seeds 5`,
+		Example: `  overlapd-lab reproduce ppipe --data data --out ppipe
+  overlapd-lab reproduce ppipe --data data --out ppipe --figures 10 --seeds 5`,
 	}, reproduce.PPipe, reproduce.PPipeFigures(), reproduce.PPipeSeeds, reproduce.PPipeQueries, "most queries of a run, which ends after 30 s in any case")
 }
 

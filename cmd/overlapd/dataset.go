@@ -482,7 +482,6 @@ and an autoscaler.`,
 
 type adviseOptions struct {
 	measuredOptions
-	solo     string
 	services []string
 	loads    []string
 	targets  []string

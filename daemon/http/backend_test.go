@@ -177,9 +177,7 @@ func (f *backend) Run(c *query.Call) query.Reply {
 			r.Variant = v.Name
 		}
 	}
-	for _, in := range c.Inputs {
-		r.Outputs = append(r.Outputs, in)
-	}
+	r.Outputs = append(r.Outputs, c.Inputs...)
 	if c.Service.Name == "simple" {
 		sum, diff := make([]byte, len(c.Inputs[0].Data)), make([]byte, len(c.Inputs[0].Data))
 		for i := 0; i < len(sum); i += 4 {

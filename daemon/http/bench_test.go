@@ -28,10 +28,7 @@ func (r *reuse) Free(*query.Service, query.Memory) {}
 func (r *reuse) Release(*query.Call)               {}
 
 func (r *reuse) Submit(c *query.Call) error {
-	r.outputs = r.outputs[:0]
-	for i := range c.Inputs {
-		r.outputs = append(r.outputs, c.Inputs[i])
-	}
+	r.outputs = append(r.outputs[:0], c.Inputs...)
 	reply := query.Reply{Outputs: r.outputs}
 	if c.Variant >= 0 {
 		reply.Variant = c.Service.Variants[c.Variant].Name
