@@ -19,7 +19,6 @@ type loaded struct {
 	// far is set if the device has memory of its own.
 	far bool
 
-
 	model models.Model
 
 	// convolves is set if the model has convolutions.
