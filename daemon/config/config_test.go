@@ -106,7 +106,7 @@ func TestConfigFaults(t *testing.T) {
 		{"not TOML", "listen = \n", []string{"c.toml:1: "}},
 		{"key twice", "listen = \"a:1\"\nlisten = \"b:1\"\n", []string{"c.toml"}},
 		{"unknown keys", "lisen = 1\n" + minimalConfig + "targt = \"1s\"\n[worker]\nx.y = 1\n", []string{
-			"c.toml:1: lisen: unknown key; did you mean listen?", "c.toml:5: service[0].targt: unknown key; did you mean target?", "c.toml:6: worker.x: unknown key"}},
+			"c.toml:1: lisen: unknown key; did you mean listen?", "c.toml:5: service[0].targt: unknown key; did you mean target?", "c.toml:6: worker.x: unknown key: delete it, or choose"}},
 		{"keys of other tables", "[workr]\nthreads = 1\n" + minimalConfig + "[limits]\npolicy = \"edf\"\nread_timeot = \"1s\"\n", []string{
 			"c.toml:1: workr: unknown key; did you mean worker?", "c.toml:7: limits.policy: unknown key; did you mean policy?",
 			"c.toml:8: limits.read_timeot: unknown key; did you mean read_timeout?"}},
