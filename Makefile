@@ -56,13 +56,15 @@ run: build ## the daemon on the CPU with resnet50 and bert; prints a request to 
 
 # Packages that only calculate: the detector, under which they take ten times as long,
 # has nothing to find there but in selection, whose scripts run under it.
-CALCULATING := ./cmd/overlapd-lab ./executor/emulated/device ./lab/reproduce ./lab/sim/... ./lab/synthetic ./overlap ./planning/... ./training/...
+CALCULATING := ./cmd/overlapd-lab ./executor/emulated/device ./lab/reproduce ./lab/sim/... ./lab/synthetic ./overlap ./planning/... ./test/structure ./training/...
 
 test: export GORACE := atexit_sleep_ms=0
 test: ort ## every test, under the race detector what does more than to calculate
 	go test -vet=all -count=1 -timeout 20m $(CALCULATING)
 	go test -race -vet=all -count=1 -timeout 20m $$(go list ./... | grep -vxFf <(go list $(CALCULATING)))
 
+# Ten checks of each property: -short runs a fifth of them.
+short: export RAPID_CHECKS := 50
 short: ort ## the fast tests, without the race detector
 	go test -short -count=1 ./...
 

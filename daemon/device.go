@@ -30,6 +30,19 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
+// What every worker gets besides the configuration.
+const (
+	// poll is how long daemon and worker poll for each other's next message after a short span
+	// before they sleep: as long as a small model runs, of which a query then takes 47 to 136 µs
+	// instead of 73 to 234 (docs/benchmarks/endpoint.md).
+	poll = 200 * time.Microsecond
+
+	// trimAfter is how long a worker must be idle before it returns its spare memory to the
+	// system. It is far longer than a pause between the queries of a busy service, whose next
+	// query would have to get the pages again.
+	trimAfter = time.Minute
+)
+
 // poolDevice is a device of the pool: what workers need to know of it. The loop schedules
 // all devices.
 type poolDevice struct {
@@ -54,10 +67,6 @@ type poolDevice struct {
 
 	// affinity lists the cores of the workers, nil for all.
 	affinity []int
-
-	// slow is the factor by which workers slow down, for tests. Values up to 1 have no
-	// effect.
-	slow float64
 
 	// memory is the ledger of the GPU's memory, emulation the modelled device, and part the
 	// GPU or MIG instance. Each is nil if the device is of another kind.
@@ -120,14 +129,14 @@ func (u *poolDevice) runner(o *Options, specs []executor.ServiceSpec, outcomes c
 		Device:      u.index,
 		LoadTimeout: c.LoadTimeout,
 		SpanTimeout: c.SpanTimeout,
-		Poll:        c.Poll,
+		Poll:        poll,
 		Policy:      child.Policy{BackoffMin: c.BackoffMin, BackoffMax: c.BackoffMax, RestartLimit: c.RestartLimit},
 		Events:      u.watchStart(specs, events),
 		BeforeKill:  u.beforeKill(),
 	}
 	if u.emulation != nil {
 		e := u.emulation
-		options.Inside = emulated.New(e.device, uint64(u.config.DeviceSeed)+uint64(u.index), e.known, e.hash)
+		options.Inside = emulated.New(e.device, uint64(u.index)+1, e.known, e.hash)
 	}
 	if u.sharesCores() {
 		options.Cores = u.cores
@@ -210,10 +219,9 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec execut
 			Spin:              w.Spin,
 			OneThread:         u.sharesCores() && u.threads(s) > 1,
 			CutTarget:         s.Cut,
-			Slow:              u.slow,
 			MaxBatch:          s.MaxBatch,
 			IntermediateBytes: w.IntermediateBytes,
-			TrimNanos:         int64(w.TrimAfter),
+			TrimNanos:         int64(trimAfter),
 		},
 		OutputBytes: w.OutputBytes,
 	}

@@ -108,7 +108,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	c := fakeworkers.Config(o.services, func(c *config.Config) {
 		c.Policy, c.StateDir = "overlap", o.dir
 		p := &c.Profile
-		p.OnStart, p.Time, p.Groups, p.Repeats, p.Spans, p.Seed = true, time.Minute, 12, 3, 2, 1
+		p.OnStart, p.Time, p.Groups, p.Repeats, p.Spans = true, time.Minute, 12, 3, 2
 		for i := range c.Services {
 			c.Services[i].Sizes = []int{1, 2}
 		}

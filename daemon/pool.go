@@ -58,9 +58,6 @@ func pooled(one poolDevice, gpus []*gpu.GPU) (list []*poolDevice) {
 		if cores := c.CPUs(); len(cores) > 0 {
 			u.affinity, u.cores = cores, len(cores)
 		}
-		if u.slow = c.Slow; u.slow > 1 {
-			u.text += fmt.Sprintf(", slowed %v times", u.slow)
-		}
 		for _, g := range gpus {
 			if part := g.Part(c.Whole()); part != nil {
 				u.part, u.text = part, part.Text
@@ -350,7 +347,7 @@ func learningOptions(c *config.Config) learning.Options {
 	p := &c.Profile
 	return learning.Options{
 		Policy: c.Policy, File: c.Predictor.File,
-		OnStart: p.OnStart, Limit: p.Time, Groups: p.Groups, Repeats: p.Repeats, Spans: p.Spans, Seed: uint64(p.Seed),
+		OnStart: p.OnStart, Limit: p.Time, Groups: p.Groups, Repeats: p.Repeats, Spans: p.Spans, Seed: 1,
 	}
 }
 

@@ -319,9 +319,9 @@ func TestReloadChanges(t *testing.T) {
 	before := r.backend.Service([]byte("s1"))
 	done := r.reload(func(c *config.Config) {
 		c.Services[1].Target, c.Services[1].QueueLimit, c.Services[1].MaxQueryBatch = 2*time.Minute, 1, 3
-		c.DrainTimeout, c.Ways = time.Hour, c.Ways+1
+		c.DrainTimeout, c.LogFormat = time.Hour, "json"
 	})
-	if !slices.Equal(done.Changed, []string{"s1"}) || !slices.Equal(done.Restart, []string{"ways"}) || len(done.Settings) != 1 {
+	if !slices.Equal(done.Changed, []string{"s1"}) || !slices.Equal(done.Restart, []string{"log_format"}) || len(done.Settings) != 1 {
 		t.Errorf("%+v", done)
 	}
 	s := r.backend.Service([]byte("s1"))

@@ -205,55 +205,18 @@ static int64_t monotonic_nanos(void) {
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-enum { SHORT_SLEEP = 100000 }; /* in nanoseconds */
-
-/* Sleeps for what a slow program owes if that is at least so long. A sleep takes tens of
- * microseconds more than it is asked for, which is taken off the next. What is more than
- * that is the doing of others, who have slowed the machine down. */
-static void pay(struct overlapd_program *p, int64_t least) {
-	if (p->owed < least)
-		return;
-	int64_t begin = monotonic_nanos(), end = begin + p->owed;
-	struct timespec t = {.tv_sec = end / 1000000000, .tv_nsec = end % 1000000000};
-
-	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
-		;
-	p->owed -= monotonic_nanos() - begin;
-	if (p->owed < -SHORT_SLEEP)
-		p->owed = -SHORT_SLEEP;
-}
-
-/* Runs a step and returns how long it took in *took, what a slow program sleeps for
- * included. */
-static OrtStatus *run_timed(struct overlapd_program *p, size_t i, int64_t *took) {
-	int64_t begin = monotonic_nanos();
-	OrtStatus *status = run_step(p, i);
-
-	*took = monotonic_nanos() - begin;
-	if (status == NULL && p->slow > 1) {
-		p->owed += (int64_t)((p->slow - 1) * (double)*took);
-		*took = (int64_t)(p->slow * (double)*took);
-		pay(p, SHORT_SLEEP);
-	}
-	return status;
-}
-
 OrtStatus *overlapd_program_run(struct overlapd_program *p, size_t start, size_t end,
                                 const uint32_t *stop, int64_t *nanos) {
-	bool timed = nanos != NULL || p->slow > 1;
-
 	for (p->reached = start; p->reached < end; p->reached++) {
 		if (stop != NULL && __atomic_load_n(stop, __ATOMIC_ACQUIRE) != 0)
 			break;
 
-		int64_t took;
-		OrtStatus *status = timed ? run_timed(p, p->reached, &took) : run_step(p, p->reached);
+		int64_t begin = nanos != NULL ? monotonic_nanos() : 0;
+		OrtStatus *status = run_step(p, p->reached);
 		if (status != NULL)
 			return status;
 		if (nanos != NULL)
-			nanos[p->reached] = took;
+			nanos[p->reached] = monotonic_nanos() - begin;
 	}
-	if (p->slow > 1)
-		pay(p, 1);
 	return NULL;
 }

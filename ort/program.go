@@ -147,11 +147,6 @@ func (p *Program) Synchronize(on bool) { p.program.synchronous = C.bool(on) }
 // Synchronizes reports whether Synchronize is enabled.
 func (p *Program) Synchronizes() bool { return bool(p.program.synchronous) }
 
-// Slow makes steps take longer by a factor, to emulate a slower device. The thread that runs
-// them sleeps for the additional time, after each step or after a few. Values up to 1
-// disable it.
-func (p *Program) Slow(factor float64) { p.program.slow = C.double(factor) }
-
 func (p *Program) inputs(step int) []*C.OrtValue {
 	return unsafe.Slice(p.steps[step].input, p.steps[step].inputs)
 }

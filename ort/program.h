@@ -36,8 +36,6 @@ struct overlapd_program {
 	bool graphs;                  /* bound steps run with these */
 	bool synchronous;             /* bound steps run without options, and wait for the GPU */
 	bool one_thread;              /* which sessions run, where there are both */
-	double slow;                  /* by which factor steps take longer; up to 1 for not at all */
-	int64_t owed;                 /* nanoseconds to sleep for that, below 0 if it slept too long */
 	size_t steps, reached;
 	struct overlapd_step *step;
 };

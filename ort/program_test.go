@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -220,43 +219,6 @@ func TestProgramRunTimed(t *testing.T) {
 	}
 	if _, err := p.RunTimed(0, 3, nil, nanos[:2]); err == nil {
 		t.Error("three times fitted into two elements")
-	}
-}
-
-// A slow program sleeps for all but its share of the time that it takes, over any number of
-// short steps, and counts that for each.
-func TestProgramSlow(t *testing.T) {
-	const factor, steps = 8, 50
-	e := openEnv(t, EnvOptions{IntraThreads: 1})
-	x, _ := floats(t, e, []int64{1 << 14})
-	p, _ := chain(t, e, steps, x)
-	nanos := make([]int64, steps)
-	run := func() (passed, said time.Duration) {
-		begin := time.Now()
-		if _, err := p.RunTimed(0, steps, nil, nanos); err != nil {
-			t.Fatal(err)
-		}
-		passed = time.Since(begin)
-		for _, n := range nanos {
-			said += time.Duration(n)
-		}
-		return passed, said
-	}
-	fast := time.Hour
-	for range 20 {
-		passed, _ := run()
-		fast = min(fast, passed)
-	}
-	p.Slow(factor)
-	for range 5 {
-		passed, said := run()
-		if passed < fast*factor/2 || said < fast*factor/2 || passed < said/2 {
-			t.Errorf("it took %v and says %v, without being slow %v", passed, said, fast)
-		}
-	}
-	stop := uint32(1)
-	if reached, err := p.Run(0, steps, &stop); err != nil || reached != 0 {
-		t.Errorf("stopped at step %d, %v", reached, err)
 	}
 }
 

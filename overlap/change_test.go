@@ -160,17 +160,18 @@ func TestAddRefuses(t *testing.T) {
 }
 
 func TestServicesAreBounded(t *testing.T) {
-	c := goodConfig(1)
+	c, m := goodConfig(1), third()
+	for m.ID = 1; m.ID < MaxServices-1; m.ID++ {
+		c.Services = append(c.Services, m)
+	}
 	s, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := third()
-	for m.ID = 1; m.ID < MaxServices; m.ID++ {
-		if err := s.add(0, m); err != nil {
-			t.Fatal(err)
-		}
+	if err := s.add(0, m); err != nil {
+		t.Fatalf("the last one: %v", err)
 	}
+	m.ID++
 	if err := s.add(0, m); !errors.Is(err, ErrTooManyServices) {
 		t.Errorf("one more: %v", err)
 	}

@@ -19,9 +19,6 @@ type loaded struct {
 	// far is set if the device has memory of its own.
 	far bool
 
-	// slow is the factor by which operators take longer.
-	slow float64
-
 	model models.Model
 
 	// convolves is set if the model has convolutions.

@@ -44,10 +44,6 @@ type Config struct {
 	// only to the CPU.
 	OneThread bool
 
-	// Slow is the factor by which operators take longer. It applies only to the CPU; values
-	// up to 1 have no effect.
-	Slow float64
-
 	// Rungs is how many batch sizes of the ladder have sessions of their own. It applies
 	// only to a GPU; with values up to 1 all sizes share the same sessions.
 	Rungs int
@@ -78,7 +74,7 @@ func OpenModel(env *ort.Env, c Config) (*CutModel, error) {
 	if c.Progress == nil {
 		c.Progress = func(string, int64, int64) {}
 	}
-	l := &loaded{env: env, device: hostDevice{env}, slow: c.Slow}
+	l := &loaded{env: env, device: hostDevice{env}}
 	m := &CutModel{loaded: l}
 	m.run = &hostRun{m}
 	if c.Device != nil {

@@ -202,27 +202,3 @@ func TestProgressOfAModel(t *testing.T) {
 		}
 	}
 }
-
-// TestSlow loads a model that is slowed down: its operators take longer, and what the
-// worker learns of them as it warms up says so.
-func TestSlow(t *testing.T) {
-	skipWithoutLibrary(t)
-	spec := wire.LoadSpec{Service: "tiny", ModelPath: openZoo(t, "tiny_cnn"), CacheDir: t.TempDir(), Threads: 1}
-	solo := func(slow float64) (sum int64) {
-		spec.Slow = slow
-		e, err := LoadONNX(spec, worker.Memory{}, nothing)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, n := range e.Info().Solo[0].Nanos {
-			sum += n
-		}
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-		return sum
-	}
-	if fast, slow := solo(0), solo(100); slow < 10*fast {
-		t.Errorf("a batch takes %d ns, a hundred times slower %d ns", fast, slow)
-	}
-}

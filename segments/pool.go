@@ -170,7 +170,6 @@ func newFrame(m *loaded, l *layout, size int) (*frame, error) {
 	if err != nil {
 		return nil, err
 	}
-	program.Slow(m.slow)
 	f := &frame{layout: l, program: program, values: make([]*ort.Value, len(m.types))}
 	if m.oneThread != nil {
 		err = program.AddOneThread(m.oneThread)

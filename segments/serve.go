@@ -105,7 +105,6 @@ func loadService(env *ort.Env, device *gpu.Device, spec wire.LoadSpec, progress 
 		Device:            device,
 		IntermediateBytes: spec.IntermediateBytes,
 		OneThread:         spec.OneThread && device == nil,
-		Slow:              spec.Slow,
 		Rungs:             rungs,
 		Progress:          progress,
 	}, &spec)

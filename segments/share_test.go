@@ -2,11 +2,9 @@ package segments
 
 import (
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -88,16 +86,7 @@ func TestOneThread(t *testing.T) {
 func resident(t *testing.T, env *ort.Env) int64 {
 	debug.FreeOSMemory()
 	env.Trim()
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(status), "RssAnon:")
-	kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kib << 10
+	return anonymous(t)
 }
 
 // TestWeightsAreHeldOnce has sessions for one thread cost no second copy of the weights,

@@ -152,7 +152,7 @@ func (c *chaos) config(tables string) config {
 		groups = 120
 	}
 	return config{dir: c.dir, grpc: "127.0.0.1:0", top: fmt.Sprintf("policy = \"overlap\"\nlog_level = \"info\"\nadmin_socket = %q", c.adminSocket()),
-		worker: restarts + fmt.Sprintf("span_timeout = %q\nintermediate_bytes = \"%dB\"\ntrim_after = \"1s\"\n", spanTimeout, hungryBytes),
+		worker: restarts + fmt.Sprintf("span_timeout = %q\nintermediate_bytes = \"%dB\"\n", spanTimeout, hungryBytes),
 		tables: fmt.Sprintf("[limits]\nconnections = %d\nrequest_bytes = \"16MiB\"\nmemory_bytes = \"%dMiB\"\n[decisions]\nlog = true\nfile_bytes = \"1MiB\"\nfiles = 3\n", connectionLimit, hoardMemory>>20) +
 			fmt.Sprintf("[access]\ntoken_file = %q\n[profile]\ngroups = %d\nrepeats = 3\n%s", put("tokens", message(token)), groups, tables),
 		services: []service{

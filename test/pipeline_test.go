@@ -16,16 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unequalCores returns a pool of two cores, of which the second is three times slower, or
-// skips the test if there are not two.
-func unequalCores(t *testing.T) string {
-	cores := twoCores(t)
-	if cores == "" {
-		t.Skip("it takes two cores")
-	}
-	return cores + "slow = 3\n"
-}
-
 // pixels is a query of a picture for tiny_cnn.
 func pixels(random *rand.Rand) query {
 	const values = 3 * 32 * 32
@@ -62,10 +52,13 @@ func pipelines(t *testing.T, path, first, last string, operators, batch int) {
 	}
 }
 
-// piped starts a daemon whose batches start on a slow core and end on another one, and one
-// whose batches stay where they start.
+// piped starts a daemon whose batches start on one core and end on another one, and one whose
+// batches stay where they start. It skips the test if there are not two cores.
 func piped(t *testing.T, policy string, batch int) (with, without *process, plan string) {
-	cores := unequalCores(t)
+	cores := twoCores(t)
+	if cores == "" {
+		t.Skip("it takes two cores")
+	}
 	c := config{worker: restarts, tables: cores, services: []service{{"cnn", "zoo:tiny_cnn", "max_batch = 4"}}}
 	without = serve(t, c)
 	plan = filepath.Join(t.TempDir(), "plan.json")

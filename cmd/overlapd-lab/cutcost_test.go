@@ -149,7 +149,7 @@ func TestCutCostOfTinyModels(t *testing.T) {
 		if !row.Equal || row.Rounds < 15 || row.Segments < 1 || row.WholeMS <= 0 || row.CutMS <= 0 ||
 			row.WholeMinMS > row.WholeMS || row.CutMinMS > row.CutMS ||
 			row.WholeRSSBytes < 1<<20 || row.CutPeakBytes < row.CutRSSBytes {
-			t.Errorf("%+v", row)
+			t.Errorf("want equal outputs, rounds, and times and memory that fit together: %+v", row)
 		}
 	}
 }

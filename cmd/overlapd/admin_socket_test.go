@@ -68,7 +68,7 @@ func TestFindSocket(t *testing.T) {
 	find(socketOptions{config: file("0.toml", "")}, gpu)
 	find(socketOptions{config: file("5.toml", `admin_socket = "five.sock"`)}, filepath.Join(dir, "five.sock"))
 	find(socketOptions{config: file("6.toml", `admin_socket = "off"`)}, "", "admin_socket is off", "SIGHUP")
-	find(socketOptions{config: file("7.toml", "ways = 0")}, "", "7.toml:1: ways")
+	find(socketOptions{config: file("7.toml", "ready = 0")}, "", "7.toml:1: ready")
 	state := file("8.toml", "state_dir = \""+dir+"/eight\"")
 	listenAt(t, filepath.Join(dir, "eight", "admin.sock"))
 	find(socketOptions{config: state}, filepath.Join(dir, "eight", "admin.sock"))

@@ -108,15 +108,7 @@ func (in *pipelineInput) class(i int) string {
 	case config.DeviceCUDA:
 		return strings.TrimSpace("GPU " + d.GPU + " " + d.MIG)
 	}
-	return report.Count(in.cores(i), "core") + slowed(&d)
-}
-
-// slowed is what a daemon adds to the name of a CPU that it makes slower.
-func slowed(d *config.Device) string {
-	if d.Slow <= 1 {
-		return ""
-	}
-	return fmt.Sprintf(", slowed %v times", d.Slow)
+	return report.Count(in.cores(i), "core")
 }
 
 func (in *pipelineInput) cores(i int) int {
@@ -264,7 +256,7 @@ func inMicros[N int64 | float64](nanos []N) (list []float64) {
 func (in *pipelineInput) measured(i int, s *config.Service, hash string) (found predictor.Snapshot, err error) {
 	d := in.config.Pool()[i]
 	share := fmt.Sprintf("%d threads", cmp.Or(s.Threads, in.config.Worker.Threads, in.cores(i)))
-	cpu, on := cli.CPU()+slowed(&d), ""
+	cpu, on := cli.CPU(), ""
 	for _, key := range slices.Sorted(maps.Keys(in.state)) {
 		part := strings.Split(key, "|")
 		const parts = 5

@@ -14,16 +14,15 @@ import (
 )
 
 // TestMeasuredOnEachDevice finds what was measured on each of unequal devices: by the
-// model, its threads, how much slower a CPU is made, and the MIG profile.
+// model, its threads and the MIG profile.
 func TestMeasuredOnEachDevice(t *testing.T) {
 	in := &pipelineInput{state: map[string]predictor.Snapshot{}}
 	in.config = config.Default()
 	for _, d := range []struct{ name, kind, cores, mig string }{
-		{"one", "cpu", "0", ""}, {"two", "cpu", "1-2", ""}, {"slow", "cpu", "3", ""}, {"part", "cuda", "", "1g.10gb"}, {"gpu", "cuda", "", ""},
+		{"one", "cpu", "0", ""}, {"two", "cpu", "1-2", ""}, {"part", "cuda", "", "1g.10gb"}, {"gpu", "cuda", "", ""},
 	} {
 		in.config.Devices = append(in.config.Devices, config.Device{Name: d.name, Kind: d.kind, Cores: d.cores, MIG: d.mig})
 	}
-	in.config.Devices[2].Slow = 3
 	store := func(on, hash, share string, nanos ...float64) {
 		text := fmt.Sprintf(`{"operators":%d,"cells":[{"size":1,"seq_len":0,"nanos":%s}]}`, len(nanos), strings.ReplaceAll(fmt.Sprint(nanos), " ", ","))
 		known, err := snapshot(text)
@@ -36,13 +35,12 @@ func TestMeasuredOnEachDevice(t *testing.T) {
 	store(cpu, "hash", "1 threads", 1000, 2000)
 	store(cpu, "hash", "2 threads", 600, 1200)
 	store(cpu, "other", "2 threads", 1, 1)
-	store(cpu+", slowed 3 times", "hash", "1 threads", 3000, 6000)
 	store("A100 8.0 MIG 1g.10gb", "hash", "4 threads, MPS 50%", 400, 800)
 	store("A100 8.0", "hash", "4 threads", 100, 200)
 	s := &config.Service{Name: "s"}
-	for i, want := range []float64{1, 0.6, 3, 0.4, 0.1} {
+	for i, want := range []float64{1, 0.6, 0.4, 0.1} {
 		s.Threads = 0
-		if i >= 3 {
+		if i >= 2 {
 			s.Threads = 4
 		}
 		found, err := in.measured(i, s, "hash")
@@ -51,7 +49,7 @@ func TestMeasuredOnEachDevice(t *testing.T) {
 		}
 	}
 	store("V100 7.0", "hash", "4 threads", 100, 200)
-	if _, err := in.measured(4, s, "hash"); err == nil || !strings.Contains(err.Error(), "it was measured on A100 8.0 and on V100 7.0, and device gpu may be either") {
+	if _, err := in.measured(3, s, "hash"); err == nil || !strings.Contains(err.Error(), "it was measured on A100 8.0 and on V100 7.0, and device gpu may be either") {
 		t.Error(err)
 	}
 	if _, err := in.measured(0, s, "hash"); err == nil || !strings.Contains(err.Error(), "it was never measured on a device like one, with 4 threads; run the daemon there") {

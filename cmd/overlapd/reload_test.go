@@ -90,9 +90,9 @@ func TestReloadCommandThatFails(t *testing.T) {
 		t.Errorf("%d, %v: %s", status, err, out)
 	}
 	wrong := administered(t, f, func() (config.Config, error) {
-		return config.Config{}, config.Faults{{Key: "ways", Message: "must be less"}}
+		return config.Config{}, config.Faults{{Key: "ready", Message: "must be less"}}
 	})
-	if out, status, err := say(t, "reload", "--admin", wrong); status != exitConfig || err.Error() != "ways: must be less" || out != "" {
+	if out, status, err := say(t, "reload", "--admin", wrong); status != exitConfig || err.Error() != "ready: must be less" || out != "" {
 		t.Errorf("a wrong file: %d, %v: %s", status, err, out)
 	}
 	if out, _, _ := say(t, "reload", "--last", "--json", "--admin", wrong); !strings.Contains(out, `"kind": "config"`) {

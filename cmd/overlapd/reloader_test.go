@@ -123,7 +123,7 @@ func TestReloaderTellsTheManager(t *testing.T) {
 // A file that is wrong is one clear error, and the daemon is not asked.
 func TestReloaderOfAWrongFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "o.toml")
-	if err := os.WriteFile(path, []byte("ways = 0\npolicy = \"luck\"\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("ready = 0\npolicy = \"luck\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o := serveOptions{path: path}
@@ -136,7 +136,7 @@ func TestReloaderOfAWrongFile(t *testing.T) {
 	}
 	lines := l.lines(t)
 	if len(lines) != 2 || !strings.Contains(lines[1], "error configuration invalid; nothing was changed") ||
-		!strings.Contains(lines[1], "o.toml:1: ways: ") || !strings.Contains(lines[1], "; "+path+":2: policy") {
+		!strings.Contains(lines[1], "o.toml:1: ready: ") || !strings.Contains(lines[1], "; "+path+":2: policy") {
 		t.Errorf("the log: %q", lines)
 	}
 }

@@ -33,7 +33,7 @@ func TestOpenOld(t *testing.T) {
 	}
 	old := filepath.Join(t.TempDir(), "libcuda-old.so")
 	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", old, source).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("compiling a library: %v: %s", err, out)
 	}
 	if _, err := Open(old); !errors.Is(err, ErrTooOld) || !strings.Contains(err.Error(), "cuDeviceGetCount") {
 		t.Errorf("old driver: %v", err)
@@ -43,12 +43,12 @@ func TestOpenOld(t *testing.T) {
 func TestDevices(t *testing.T) {
 	devices, err := library.devices()
 	if err != nil || len(devices) != 2 {
-		t.Fatalf("%v, %v", devices, err)
+		t.Fatalf("devices() = %v, %v, want two", devices, err)
 	}
 	d := devices[1]
 	if d.Ordinal != 1 || d.Name != "Fake GPU 1" || d.capability() != "9.0" || d.TotalBytes != 1<<20 ||
 		d.UUID != "a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1" {
-		t.Errorf("%+v", d)
+		t.Errorf("the second device is %+v", d)
 	}
 	for _, call := range []int{fakedriver.CallCount, fakedriver.CallUUID} {
 		failNext(t, call, Deinitialized)

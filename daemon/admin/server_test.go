@@ -96,11 +96,11 @@ func TestReloadIsStreamed(t *testing.T) {
 
 func TestReloadOfAWrongFile(t *testing.T) {
 	f := newFakeDaemon(func(context.Context, func(config.Step)) (*config.Reloaded, error) {
-		return nil, config.Faults{{File: "/etc/o.toml", Line: 3, Key: "ways", Message: "must be less"}, {Key: "policy", Message: "must be one"}}
+		return nil, config.Faults{{File: "/etc/o.toml", Line: 3, Key: "ready", Message: "must be less"}, {Key: "policy", Message: "must be one"}}
 	})
 	c := f.serve(t, nil)
 	_, err := c.Reload(t.Context(), nil)
-	if e := told(err); e.Kind != KindConfig || e.Message != "/etc/o.toml:3: ways: must be less\npolicy: must be one" {
+	if e := told(err); e.Kind != KindConfig || e.Message != "/etc/o.toml:3: ready: must be less\npolicy: must be one" {
 		t.Errorf("got %+v", e)
 	}
 	if r, err := c.Last(t.Context()); err != nil || r.State != reportFailed || r.Error.Kind != KindConfig {

@@ -73,15 +73,11 @@ type Config struct {
 	GPU string `toml:"gpu" gpu:"only"`
 	// Emulated devices take their times from this file of overlapd-lab device fit.
 	DeviceProfile string `toml:"device_profile" path:"file"`
-	// The times of an emulated device are drawn from this seed.
-	DeviceSeed int `toml:"device_seed" default:"1" min:"0" max:"1073741824"`
 	// This file of overlapd plan placement or plan pipeline assigns services to devices, or
 	// batches to pipelines.
 	Plan string `toml:"plan" path:"file" reload:"now"`
 	// This policy schedules queries: overlap, abacus, edf, fcfs, sjf or static.
 	Policy string `toml:"policy" default:"overlap"`
-	// The search for the next group asks the predictor about this many groups at once.
-	Ways int `toml:"ways" default:"4" min:"1" max:"64"`
 	// A stopping daemon works on accepted queries for at most this long.
 	DrainTimeout time.Duration `toml:"drain_timeout" default:"30s" reload:"now"`
 	// Messages below this level are not logged.
@@ -142,8 +138,6 @@ type Config struct {
 		Repeats int `toml:"repeats" default:"8" min:"1" max:"1024"`
 		// A measured group has spans of at most this many services.
 		Spans int `toml:"spans" default:"4" min:"1" max:"16"`
-		// The groups to measure are drawn from this seed.
-		Seed int `toml:"seed" default:"1" min:"0" max:"1073741824"`
 	} `toml:"profile"`
 
 	// Predictor is where the predictor of groups comes from.
@@ -248,8 +242,6 @@ type Limits struct {
 	IdleTimeout time.Duration `toml:"idle_timeout" default:"2m"`
 	// On loopback, the headers Host and Origin may also carry these names.
 	Hosts []string `toml:"hosts"`
-	// Shorter answers are never compressed.
-	CompressBytes int64 `toml:"compress_bytes" default:"1KiB" min:"0B"`
 }
 
 // Worker is what every worker gets.
@@ -258,12 +250,6 @@ type Worker struct {
 	Threads int `toml:"threads" default:"0" min:"0" max:"1024"`
 	// Waiting threads spin, which is faster for a lone worker and slows down its neighbours.
 	Spin bool `toml:"spin"`
-	// After a short span, daemon and worker poll this long for each other's next message before
-	// they sleep; 0s turns it off.
-	Poll time.Duration `toml:"poll" default:"200µs" min:"0s" max:"10ms"`
-	// A round that takes this many times its predicted bound is an overrun, and other services
-	// go on without it.
-	OverrunFactor float64 `toml:"overrun_factor" default:"2" min:"1" max:"100"`
 	// A worker is killed if one span takes longer than this.
 	SpanTimeout time.Duration `toml:"span_timeout" default:"10s"`
 	// All attempts to load a model together may take this long; then its service is given up.
@@ -282,9 +268,6 @@ type Worker struct {
 	// The batches of one service share this memory, beside the weights; a query that alone
 	// needs more gets 413.
 	IntermediateBytes int64 `toml:"intermediate_bytes" default:"1GiB" min:"64B"`
-	// A worker without requests for this long returns its spare memory to the system; 0s turns
-	// that off.
-	TrimAfter time.Duration `toml:"trim_after" default:"1m" min:"0s" max:"24h"`
 }
 
 // Default returns the configuration of an empty file. It has no services, so it is not

@@ -106,7 +106,7 @@ func TestConfigFaults(t *testing.T) {
 		{"not TOML", "listen = \n", []string{"c.toml:1: "}},
 		{"key twice", "listen = \"a:1\"\nlisten = \"b:1\"\n", []string{"c.toml"}},
 		{"unknown keys", "lisen = 1\n" + minimalConfig + "targt = \"1s\"\n[worker]\nx.y = 1\n", []string{
-			"c.toml:1: lisen: unknown key; did you mean listen?", "c.toml:5: service[0].targt: unknown key; did you mean target?", "c.toml:6: worker.x: unknown key"}},
+			"c.toml:1: lisen: unknown key; did you mean listen?", "c.toml:5: service[0].targt: unknown key; did you mean target?", "c.toml:6: worker.x: unknown key: delete it, or choose"}},
 		{"keys of other tables", "[workr]\nthreads = 1\n" + minimalConfig + "[limits]\npolicy = \"edf\"\nread_timeot = \"1s\"\n", []string{
 			"c.toml:1: workr: unknown key; did you mean worker?", "c.toml:7: limits.policy: unknown key; did you mean policy?",
 			"c.toml:8: limits.read_timeot: unknown key; did you mean read_timeout?"}},
@@ -132,10 +132,10 @@ func TestConfigFaults(t *testing.T) {
 			"queue_limit = 0\nmax_batch = 0\nmax_query_batch = 5000\nthreads = 2000\ncut = -2\n", []string{
 			"limits.connections", "limits.header_bytes", "limits.read_timeout", "limits.hosts", "worker.threads", "worker.input_bytes",
 			"service[0].queue_limit", "service[0].max_batch", "service[0].max_query_batch", "service[0].threads", "service[0].cut"}},
-		{"measured", "ways = 0\n" + minimalConfig + "sizes = [0, 4, 4]\nseq_lens = [1, \"a\"]\n" +
-			"[profile]\ngroups = 0\ntime = \"0s\"\nspans = 17\n[decisions]\nfile_bytes = 1\nfiles = 0\n", []string{
-			"c.toml:1: ways: must be in [1, 64]", "sizes: must be in [1, 64], not 0", "sizes: must be ascending, but 4 comes after 4",
-			"seq_lens: must be an array of integers", "profile.groups", "profile.time", "profile.spans", "decisions.file_bytes", "decisions.files"}},
+		{"measured", minimalConfig + "sizes = [0, 4, 4]\nseq_lens = [1, \"a\"]\n" +
+			"[profile]\ngroups = 0\nrepeats = 0\ntime = \"0s\"\nspans = 17\n[decisions]\nfile_bytes = 1\nfiles = 0\n", []string{
+			"sizes: must be in [1, 64], not 0", "sizes: must be ascending, but 4 comes after 4",
+			"seq_lens: must be an array of integers", "profile.groups", "profile.repeats: must be in [1, 1024], not 0", "profile.time", "profile.spans", "decisions.file_bytes", "decisions.files"}},
 		{"huge numbers", minimalConfig + "queue_limit = 9223372036854775807\n", []string{"service[0].queue_limit: must be in"}},
 		{"no model", "[[service]]\nname = \"a\"\n", []string{"c.toml:1: service[0].model"}},
 		{"zoo name", "[[service]]\nname = \"a\"\nmodel = \"zoo:../x\"\n", []string{"c.toml:3: service[0].model"}},
@@ -310,8 +310,8 @@ func FuzzConfig(f *testing.F) {
 
 func TestEmulatedConfig(t *testing.T) {
 	const services = "[[service]]\nname = \"a\"\nmodel = \"emulated:resnet50\"\n"
-	c, err := Parse("/etc/overlapd/c.toml", []byte("device = \"emulated\"\ndevice_profile = \"a100.device.json\"\ndevice_seed = 7\n"+services))
-	if err != nil || c.DeviceProfile != "/etc/overlapd/a100.device.json" || c.DeviceSeed != 7 || c.Services[0].Model != "emulated:resnet50" || !c.Emulated() {
+	c, err := Parse("/etc/overlapd/c.toml", []byte("device = \"emulated\"\ndevice_profile = \"a100.device.json\"\n"+services))
+	if err != nil || c.DeviceProfile != "/etc/overlapd/a100.device.json" || c.Services[0].Model != "emulated:resnet50" || !c.Emulated() {
 		t.Errorf("%v: %+v", err, c)
 	}
 	if again, err := Parse("c.toml", c.TOML()); err != nil || !bytes.Equal(again.TOML(), c.TOML()) {
@@ -322,7 +322,6 @@ func TestEmulatedConfig(t *testing.T) {
 		services:                                   `c.toml:3: service[0].model: "emulated:resnet50" needs device = "emulated"`,
 		"device_profile = \"x\"\n" + minimalConfig: `c.toml:1: device_profile: applies only to an emulated device: set device = "emulated", or leave it out`,
 		"device = \"emulated\"\ndevice_profile = \"x\"\n" + minimalConfig: `c.toml:5: service[0].model: must be "emulated:NAME" with device = "emulated", not `,
-		"device_seed = -1\n" + minimalConfig:                              `c.toml:1: device_seed: must be`,
 	} {
 		if _, err := Parse("c.toml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

@@ -144,7 +144,7 @@ accuracy = 78.31
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
 		}
 	}
-	for table, keys := range map[string]int{"[access]": 2, "access": 2, "[device]": 7, "service.variant": 3, "mps": 3} {
+	for table, keys := range map[string]int{"[access]": 2, "access": 2, "[device]": 6, "service.variant": 3, "mps": 3} {
 		if all, err := Explain(table, nil); err != nil || len(all) != keys || all[0].InEffect != nil {
 			t.Errorf("%s: %v, %v", table, all, err)
 		}

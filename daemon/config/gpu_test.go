@@ -65,7 +65,7 @@ func TestGPUConfig(t *testing.T) {
 	if diff := cmp.Diff(c, back); err != nil || diff != "" {
 		t.Errorf("printed and read: %v\n%s\n%s", err, c.TOML(), diff)
 	}
-	if !strings.Contains(string(c.TOML()), "[[device]]\nname = \"small\"\nkind = \"cuda\"\ncores = \"\"\nslow = 0\ngpu = \"0\"\nmig = \"2g.20gb\"\n") {
+	if !strings.Contains(string(c.TOML()), "[[device]]\nname = \"small\"\nkind = \"cuda\"\ncores = \"\"\ngpu = \"0\"\nmig = \"2g.20gb\"\n") {
 		t.Errorf("%s", c.TOML())
 	}
 }

@@ -152,7 +152,7 @@ func (c *Config) read(file map[string]any) (f Faults) {
 	})
 	for prefix, left := range tables {
 		for name := range left {
-			f.add(prefix+name, "unknown key%s", Guess(prefix, name, known))
+			f.add(prefix+name, "unknown key%s", cmp.Or(Guess(prefix, name, known), ": delete it, or choose one that overlapd check --embedded prints"))
 		}
 	}
 	return f

@@ -50,8 +50,6 @@ type Device struct {
 	Kind string `toml:"kind" oneof:"cpu,cuda,emulated" missing:"required"`
 	// The workers of a CPU device run on these cores, such as "0-3,8"; without it on all.
 	Cores string `toml:"cores"`
-	// For tests, a CPU device takes this many times as long, by sleeping; 0 adds nothing.
-	Slow float64 `toml:"slow" default:"0" min:"0" max:"100"`
 	// A cuda device is this GPU, in the forms of the key gpu above all tables.
 	GPU string `toml:"gpu"`
 	// The device is an instance of this MIG profile on its GPU, such as "3g.40gb".

@@ -86,9 +86,6 @@ func TestPoolFaults(t *testing.T) {
 		{"of other kinds", device("x", "cpu", "gpu = \"0\"\nmig = \"1g.5gb\"\nprofile = \"p\"") + device("y", "cuda", `cores = "0"`) + minimalConfig, []string{
 			`c.toml:4: device[0].gpu: applies only to a device with kind = "cuda": leave it out with kind = "cpu"`, "c.toml:5: device[0].mig: applies only", "c.toml:6: device[0].profile: applies only",
 			`c.toml:10: device[1].cores: applies only to a device with kind = "cpu": leave it out with kind = `}},
-		{"slow", device("x", "cpu", "slow = 0.5\ncores = \"0\"") + device("y", "cuda", "slow = 3") + device("z", "cpu", "slow = 101\ncores = \"1\"") + minimalConfig, []string{
-			"c.toml:4: device[0].slow: must be in [1, 100], not 0.5: a device can be emulated slower, not faster",
-			`c.toml:9: device[1].slow: applies only to a device with kind = "cpu": leave it out with kind = "cuda"`, "c.toml:13: device[2].slow: must be in [0, 100], not 101"}},
 		{"keys of one device", "gpu = \"0\"\n" + device("x", "cuda", "") + minimalConfig, []string{"c.toml:1: gpu: each [[device]] has its own: leave it out here"}},
 		{"no GPU", device("x", "cpu", "") + "[cuda]\ntf32 = false\n" + minimalConfig, []string{`c.toml:6: cuda.tf32: applies only to a GPU: set device = "cuda", or leave it out with device = `}},
 		{"forms of cores", device("x", "cpu", `cores = "3-1"`) + device("y", "cpu", `cores = "0,,1"`) + device("z", "cpu", `cores = "0-1,1"`) + device("w", "cpu", `cores = "1024"`) + minimalConfig, []string{

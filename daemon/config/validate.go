@@ -239,8 +239,6 @@ func (d *Device) check(f *Faults, prefix, profile string) {
 	if _, err := parseCores(d.Cores); err != nil {
 		f.add(prefix+"cores", "%v", err)
 	}
-	f.when(d.Slow > 0 && d.Slow < 1, prefix+"slow", "must be in [1, 100], not %v: a device can be emulated slower, not faster", d.Slow)
-	f.when(d.Slow > 1 && d.Kind != DeviceCPU, prefix+"slow", "applies only to a device with kind = %q: leave it out with kind = %q", DeviceCPU, d.Kind)
 	f.when(d.Kind == DeviceEmulated && d.Profile == "" && profile == "", prefix+"profile", "is missing: name a file made with overlapd-lab device fit, or set device_profile for all devices")
 	if d.MIG == "" {
 		return

@@ -32,12 +32,15 @@ var (
 )
 
 // bodies reads request bodies and sends response bodies. Both take memory from the budget
-// memory. most is the largest request body in bytes. A response of at least compress bytes
-// is compressed if the client accepts that.
+// memory. most is the largest request body in bytes.
 type bodies struct {
-	memory         *query.Budget
-	most, compress int64
+	memory *query.Budget
+	most   int64
 }
+
+// compressBytes is the size from which a response is compressed if the client accepts that.
+// A shorter one fits into one packet anyway.
+const compressBytes = 1 << 10
 
 // errBodyTooLarge returns the error for a body of more than most bytes. It names the key to
 // change.
@@ -143,7 +146,7 @@ func (o *outgoing) Close() error {
 // it is large enough and the client accepts it.
 func (bs *bodies) send(ctx *fasthttp.RequestCtx, b *query.Body) {
 	encoding := ""
-	if int64(len(b.Bytes)) >= bs.compress {
+	if len(b.Bytes) >= compressBytes {
 		encoding = acceptedEncoding(ctx.Request.Header.Peek(fasthttp.HeaderAcceptEncoding))
 	}
 	if encoding != "" {

@@ -72,11 +72,11 @@ func NewEndpoint(l config.Limits, o Options) (*Endpoint, error) {
 		return nil, err
 	}
 	q := o.Queries
-	b := &bodies{memory: q.Memory, most: l.RequestBytes, compress: l.CompressBytes}
+	b := &bodies{memory: q.Memory, most: l.RequestBytes}
 	e := &Endpoint{
 		limits: l, access: o.Access, places: q.Connections, watch: w, bodies: b, inference: newInference(q, b),
 		gate:  gate{queries: q, access: o.Access, most: l.RequestBytes, openMetrics: o.OpenMetrics, hosts: hostSet(l.Hosts)},
-		pages: &pages{Options: o, heavy: make(turns, 1), bodies: &bodies{memory: q.Memory.Part(pageBytes), compress: l.CompressBytes}},
+		pages: &pages{Options: o, heavy: make(turns, 1), bodies: &bodies{memory: q.Memory.Part(pageBytes)}},
 	}
 	e.server = newServer(e, q, l)
 	return e, nil

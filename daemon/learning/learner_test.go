@@ -338,7 +338,7 @@ func TestRemedyOfUnknownServices(t *testing.T) {
 		l := &Learner{stands: report{Unknown: tt.unknown, File: file("a", "b")}}
 		l.options = Options{File: tt.file, Emulated: tt.emulated, CanFit: tt.fits, OnStart: true}
 		if got := l.remedy(); !strings.Contains(got, tt.want) || (got == "") != (tt.want == "") {
-			t.Errorf("%s: %q", name, got)
+			t.Errorf("%s: the remedy is %q, want %q in it", name, got, tt.want)
 		}
 	}
 }

@@ -151,7 +151,7 @@ const maxRetries = 2
 // schedule makes the scheduler of services, which are all down, and records it if decisions are
 // logged.
 func (e *env) schedule(list []models.Service, by overlap.Selector) error {
-	rules := overlap.Config{Services: list, Policy: e.config.Policy, Ways: e.config.Ways, MaxRetries: maxRetries, RoundTime: overlap.DefaultRoundTime, Selector: by}
+	rules := overlap.Config{Services: list, Policy: e.config.Policy, MaxRetries: maxRetries, RoundTime: overlap.DefaultRoundTime, Selector: by}
 	for _, d := range e.devices {
 		if d.Emulated { // the emulation charges nothing for a round
 			rules.RoundTime = 0

@@ -12,6 +12,11 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
+// overrunFactor is the multiple of its predicted bound after which a round is an overrun. The bound
+// covers how much the latency varies, so such a round is more than a slow one, and until then the
+// other services wait for it.
+const overrunFactor = 2
+
 // dispatch sends a round to the workers. A round that cannot be sent fails at
 // once, so that its queries are answered.
 func (l *loop) dispatch(next *overlap.Round) {
@@ -30,7 +35,7 @@ func (l *loop) dispatch(next *overlap.Round) {
 		}
 		l.requests = append(l.requests, request)
 	}
-	d.until = r.Start + l.env.scheduler.Allowed(r.Device, r.Predicted.Bound, l.env.config.Worker.OverrunFactor)
+	d.until = r.Start + l.env.scheduler.Allowed(r.Device, r.Predicted.Bound, overrunFactor)
 	l.why = l.env.scheduler.Explain()
 	d.apart = l.apartOf(d.kind.solo, r)
 	l.env.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Apart: d.apart, Services: l.services.specs})

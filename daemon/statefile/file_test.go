@@ -103,7 +103,7 @@ func TestErrorOfATransaction(t *testing.T) {
 		"damaged": f.View(func(*bbolt.Tx) error { return fmt.Errorf("%w: %w", own, ErrDamaged) }),
 	} {
 		if !errors.Is(err, own) || errors.Is(err, ErrLost) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s returns %v, want the callback's own error", name, err)
 		}
 	}
 	if err := put(f, "another", 1); err != nil {
@@ -144,7 +144,7 @@ func TestFileThatCannotBeHad(t *testing.T) {
 	} {
 		_, err := Open(path, checkCommand)
 		if err == nil || errors.Is(err, ErrDamaged) || errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("opening %s: %v, want %q in it", path, err, says)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestOutputAndStatus(t *testing.T) {
 	p, said := shell(t, "echo a; echo b >&2; exit 3")
 	awaitDone(t, p)
 	if a, b := <-said, <-said; a != "a" || b != "b" || p.Tail() != "a\nb\n" {
-		t.Errorf("%q, %q, %q", a, b, p.Tail())
+		t.Errorf("lines %q and %q and tail %q, want a, b and both", a, b, p.Tail())
 	}
 	if p.Status() != "exit status 3" || p.Succeeded() {
 		t.Error(p.Status())

@@ -51,7 +51,7 @@ func TestStampsAreExact(t *testing.T) {
 func TestEmptyFileIsJSON(t *testing.T) {
 	var out bytes.Buffer
 	if err := NewWriter(&out).Close(); err != nil || !json.Valid(out.Bytes()) {
-		t.Errorf("%v: %s", err, out.String())
+		t.Errorf("closing an empty file: %v, and it is no JSON: %s", err, out.String())
 	}
 }
 
@@ -86,6 +86,6 @@ func TestEventsAreLimited(t *testing.T) {
 	w.Instant(Event{Name: "last"})
 	w.Instant(Event{Name: "over"})
 	if err := w.Close(); err != nil || bytes.Contains(out.Bytes(), []byte("over")) || !bytes.Contains(out.Bytes(), []byte("last")) {
-		t.Errorf("%v: %s", err, out.String())
+		t.Errorf("closing: %v; want the last event and none that is over: %s", err, out.String())
 	}
 }

@@ -229,18 +229,18 @@ func TestNames(t *testing.T) {
 	for _, p := range append(Policies(), named{Name: "timeout:0.5", Summary: "."}) {
 		c.Policy = p.Name
 		if s, err := New(c); err != nil || s.(*scheduler) == nil || !strings.HasSuffix(p.Summary, ".") {
-			t.Errorf("%s: %T, %v; %q", p.Name, s, err, p.Summary)
+			t.Errorf("%s: New() = %T, %v, want a scheduler; its summary %q must end with a full stop", p.Name, s, err, p.Summary)
 		}
 	}
 	for _, name := range []string{"timeout:2", "timeout:", "best"} {
 		c.Policy = name
 		if _, err := New(c); err == nil || !strings.Contains(err.Error(), "unknown policy") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: New() = %v, want that it is unknown", name, err)
 		}
 	}
 	c.Policy = "edf"
 	if s, err := New(c); err != nil || s.(*overlap.Scheduler) == nil {
-		t.Errorf("%T, %v", s, err)
+		t.Errorf("New() = %T, %v, want the production scheduler", s, err)
 	}
 	c.Policy = "flex"
 	for what, change := range map[string]func(*models.Service){
@@ -254,7 +254,7 @@ func TestNames(t *testing.T) {
 		bad.Services = slices.Clone(c.Services)
 		change(&bad.Services[0])
 		if _, err := New(bad); err == nil || !strings.Contains(err.Error(), what) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("New() = %v, want %q in it", err, what)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func drawnData(t *testing.T) string {
 	put("abacus-a100/quad/all.csv", drawnGroups(165, 3, 1, 2, 3, 4))
 	put("abacus-a100/"+calmFile, drawnResults("Res50+Res101", "Res101+Bert"))
 	put("abacus-a100/"+fullFile, drawnResults("Res50Res101", "Res101Bert"))
-	put(loadsFile, "minute,load\n0,9000\n1,9600\n")
+	put(loadsFile, "minute,load\n0,900\n1,960\n")
 	return dir
 }
 

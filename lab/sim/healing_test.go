@@ -182,7 +182,7 @@ func TestHopelessSizesHurtNobody(t *testing.T) {
 // TestTroubleHeals: after any troubles, once the device is well again, each service that a
 // fresh daemon would serve is served within a minute. A failure prints the seed.
 func TestTroubleHeals(t *testing.T) {
-	seeds := uint64(400)
+	seeds := uint64(200)
 	if testing.Short() {
 		seeds = 12
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/overlapd/overlapd/predictor"
 )
 
-// defaultOverrunFactor is the default of the daemon's configuration.
+// defaultOverrunFactor is that of the daemon.
 const defaultOverrunFactor = 2
 
 // late is an overrun: a detached span, which its round did not wait for. It runs alongside

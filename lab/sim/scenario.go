@@ -95,7 +95,7 @@ type Scenario struct {
 
 	// OverrunFactor limits the time of a round, as a multiple of its bound. Spans that are
 	// still running then are detached and run alongside the next rounds. 0 means the
-	// daemon's default.
+	// daemon's.
 	OverrunFactor float64 `json:"-"`
 
 	// DecisionTime passes between the end of a round and the start of one that was not

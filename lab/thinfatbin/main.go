@@ -60,13 +60,20 @@ const (
 
 // entry is the code of one architecture in a container.
 type entry struct {
-	kind      uint16
-	arch      int // compute capability without its point: 90 is 9.0
-	flags     uint64
-	packed    int    // bytes of code where it is compressed; padding follows
-	container int    // where the container begins in the section
-	at        int    // where the code begins in the section
-	code      []byte // with the padding, within the section
+	kind uint16
+
+	// arch is the compute capability without its point: 90 is 9.0.
+	arch  int
+	flags uint64
+
+	// packed is the number of bytes of code where it is compressed. Padding follows.
+	packed int
+
+	// The container begins at container in the section, and the code at at. The code has its
+	// padding, and is a part of the section, so that writing to it changes the library.
+	container int
+	at        int
+	code      []byte
 }
 
 // blank reports whether nothing is left of the code.
@@ -194,8 +201,10 @@ func walkEntries(section []byte, at int, visit func(*entry) error) error {
 // thinner says what stays.
 type thinner struct {
 	archs []int
-	drop  *regexp.Regexp // nil drops nothing
-	d     *zstd.Decoder
+
+	// drop matches the names of kernels that go. nil drops nothing.
+	drop *regexp.Regexp
+	d    *zstd.Decoder
 }
 
 // thin blanks in place what does not stay. Code without a kernel stays. PTX goes: what
@@ -303,6 +312,7 @@ func (t *thinner) check(before, after []byte) (map[int]*count, error) {
 	return counts, nil
 }
 
+// archsOf returns the architectures of which there is something, in ascending order.
 func archsOf(counts map[int]*count) (list []int) {
 	for arch := range counts {
 		list = append(list, arch)
@@ -311,6 +321,8 @@ func archsOf(counts map[int]*count) (list []int) {
 	return list
 }
 
+// run writes a thinned copy of a library. Nothing is written unless the copy is checked: what stays
+// must be as it was, byte for byte.
 func run(archs, drop, in, out string) (err error) {
 	t := thinner{}
 	for text := range strings.SplitSeq(archs, ",") {

@@ -249,6 +249,6 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	if c, err := is.check(before, before); err != nil || c[80].kernels != 1 {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("the unchanged file is %+v, %v, want one kernel of 8.0", c, err)
 	}
 }

@@ -22,10 +22,6 @@ type LoadSpec struct {
 	// a Run may ask for. It has no effect on a GPU.
 	OneThread bool `json:"one_thread,omitempty"`
 
-	// Slow is the factor by which operators on the CPU take longer than they need:
-	// the thread that runs them sleeps for the difference. Values up to 1 disable it.
-	Slow float64 `json:"slow,omitempty"`
-
 	// Moves makes the worker map the memory through which batches move to other
 	// workers of the service.
 	Moves bool `json:"moves,omitempty"`

@@ -285,7 +285,7 @@ func TestZoo(t *testing.T) {
 	}
 	s := compareEach(t, list)
 	if s.Models != 7 || s.Plain != 4 || s.Equal != 4 || s.Checked != 2 || s.Close != 0 || s.Operators < 10 {
-		t.Errorf("%+v", s)
+		t.Errorf("the sums are %+v, want 7 models, 4 plain and equal, and 2 checked", s)
 	}
 	at := slices.IndexFunc(list, func(m model) bool { return strings.HasSuffix(m.Name, "/right") })
 	n := leadChild(t, list[at:], "crashes", func(_ model, r result) {

@@ -226,14 +226,14 @@ func TestParse(t *testing.T) {
 			continue
 		}
 		if err != nil {
-			t.Errorf("%q: %v", c.text, err)
+			t.Errorf("reading %q: %v", c.text, err)
 			continue
 		}
 		if d := cmp.Diff(c.blocks, p.blocks, cmp.AllowUnexported(block{})); d != "" || len(p.measured) != c.measured {
-			t.Errorf("%q: %s, measured %v", c.text, d, p.measured)
+			t.Errorf("%q: the marks differ, or measured numbers (%v): %s", c.text, p.measured, d)
 		}
 		if d := cmp.Diff(c.unsaid, p.unsaid); d != "" {
-			t.Errorf("%q: %s", c.text, d)
+			t.Errorf("%q: what nothing measures differs: %s", c.text, d)
 		}
 	}
 }

@@ -138,7 +138,7 @@ func TestForeignWords(t *testing.T) {
 		}
 		if at := foreignIn(text); at >= 0 {
 			word, _, _ := bytes.Cut(text[at:], []byte("\n"))
-			t.Errorf("%s:%d: %q", p, 1+bytes.Count(text[:at], []byte("\n")), word)
+			t.Errorf("%s:%d: the foreign word %q", p, 1+bytes.Count(text[:at], []byte("\n")), word)
 		}
 	}
 }
@@ -175,7 +175,7 @@ func checkExample(t *testing.T, path string, text []byte) {
 		err = c.Validate()
 	}
 	if err != nil {
-		t.Errorf("%s: %v\n%s", path, err, text)
+		t.Errorf("%s cannot be used: %v\n%s", path, err, text)
 	}
 }
 

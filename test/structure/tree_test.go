@@ -25,9 +25,11 @@ type goFile struct {
 	dir    string // "." for the root
 	source []byte
 	syntax *ast.File
-	fset   *token.FileSet
 	err    error // of reading or parsing it
 }
+
+// files has the positions of all files.
+var files = token.NewFileSet()
 
 func (f *goFile) isTest() bool { return strings.HasSuffix(f.path, "_test.go") }
 
@@ -46,7 +48,7 @@ func (f *goFile) imports() []string {
 
 // at returns "file:line" of a position.
 func (f *goFile) at(p token.Pos) string {
-	return f.path + ":" + strconv.Itoa(f.fset.Position(p).Line)
+	return f.path + ":" + strconv.Itoa(files.Position(p).Line)
 }
 
 // inRoot runs tests in the root of the repository, from which all paths are given. Tests go
@@ -100,11 +102,11 @@ var parseAll = sync.OnceValues(func() ([]*goFile, error) {
 		if !strings.HasSuffix(path, ".go") || strings.Contains(path, "testdata/") {
 			continue
 		}
-		f := &goFile{path: path, dir: filepath.Dir(path), fset: token.NewFileSet()}
+		f := &goFile{path: path, dir: filepath.Dir(path)}
 		found = append(found, f)
 		parsing.Go(func() {
 			if f.source, f.err = os.ReadFile(path); f.err == nil {
-				f.syntax, f.err = parser.ParseFile(f.fset, path, f.source, parser.ParseComments|parser.SkipObjectResolution)
+				f.syntax, f.err = parser.ParseFile(files, path, f.source, parser.ParseComments|parser.SkipObjectResolution)
 			}
 		})
 	}

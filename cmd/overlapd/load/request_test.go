@@ -46,7 +46,7 @@ func TestBinaryRequest(t *testing.T) {
 	all := someRequests(t, func(o *Options) { o.QueryTimeout, o.Priority = 2500000, 3 })
 	q := parse(t, all[0])
 	if got := string(q.Header.RequestURI()); got != "/v2/models/a%20b%2Fc/infer" || !q.Header.IsPost() {
-		t.Errorf("%s %s", q.Header.Method(), got)
+		t.Errorf("the request is %s %s, want a POST of the escaped model", q.Header.Method(), got)
 	}
 	n, err := strconv.Atoi(string(q.Header.Peek("Inference-Header-Content-Length")))
 	if err != nil {

@@ -43,7 +43,7 @@ func TestLint(t *testing.T) {
 	}
 	for _, p := range problems {
 		if !foreign.MatchString(p.Metric + " " + p.Text) {
-			t.Errorf("%s: %s", p.Metric, p.Text)
+			t.Errorf("promlint about %s: %s", p.Metric, p.Text)
 		}
 	}
 }
@@ -57,7 +57,7 @@ func TestLintFinds(t *testing.T) {
 	} {
 		problems, err := promlint.New(strings.NewReader(wrong)).Lint()
 		if err != nil || len(problems) == 0 || foreign.MatchString(problems[0].Metric+" "+problems[0].Text) {
-			t.Errorf("%q: %v, %v", wrong, problems, err)
+			t.Errorf("%q: promlint found %v, %v, want a problem that is not exempt", wrong, problems, err)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func TestFamilies(t *testing.T) {
 	for i := range families {
 		f := &families[i]
 		if seen[f.name] || !strings.HasSuffix(f.help, ".") || strings.ToUpper(f.help[:1]) != f.help[:1] {
-			t.Errorf("%s: %q", f.name, f.help)
+			t.Errorf("%s: the name must be unique, and the help a sentence: %q", f.name, f.help)
 		}
 		seen[f.name] = true
 		for _, l := range f.labels {
@@ -85,7 +85,7 @@ func TestEveryFamilyIsTold(t *testing.T) {
 	for i := range families {
 		f := &families[i]
 		if m := told[f.name]; m == nil || len(m.Metric) == 0 || strings.ToLower(m.GetType().String()) != kinds[f.kind] || m.GetHelp() != f.help {
-			t.Errorf("%s: %v", f.name, m)
+			t.Errorf("%s: exported as %v, want kind %s and help %q", f.name, m, kinds[f.kind], f.help)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestBoundsAscend(t *testing.T) {
 		"span": spanBounds, "ratio": ratioBounds, "error": errorBounds, "margin": marginBounds,
 	} {
 		if !slices.IsSorted(bounds) || len(slices.Compact(slices.Clone(bounds))) != len(bounds) {
-			t.Errorf("%s: %v", name, bounds)
+			t.Errorf("%s: bounds %v, want them ascending and unique", name, bounds)
 		}
 		if len(bounds) > maxBounds {
 			t.Errorf("%s: %d bounds, at most %d", name, len(bounds), maxBounds)

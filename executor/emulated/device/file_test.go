@@ -121,7 +121,7 @@ func TestValidateRefuses(t *testing.T) {
 		p := random(1)
 		change(p)
 		if err := p.Validate(); !errors.Is(err, errDamaged) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Validate() = %v, want that it is damaged", name, err)
 		}
 		if _, err := NewModel(p); err == nil {
 			t.Errorf("%s: put to use", name)

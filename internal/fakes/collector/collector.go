@@ -25,24 +25,34 @@ type Collector struct {
 
 	mu struct {
 		sync.Mutex
-		spans    []Span
-		refusals int // requests that are refused before one is taken
-		status   int // what requests are refused with
+		spans []Span
+
+		// The next refusals requests get status, and nothing of them is kept.
+		refusals int
+		status   int
 	}
 }
 
 // Span is a span as it arrived, in a form that tests can read.
 type Span struct {
-	TraceID, ID, Parent string // in hexadecimal; Parent "" for a root
+	// The IDs are in hexadecimal. A root has no Parent.
+	TraceID, ID, Parent string
 	State               string
 	Name                string
-	Server              bool // its kind
-	Start, End          time.Time
-	Error               string // message of its status, if that is an error
-	Failed              bool
-	Attributes          map[string]any // string, bool, int64, float64 or []string
-	Events              []event
-	Resource            map[string]any
+
+	// Server is set if the span is of that kind.
+	Server     bool
+	Start, End time.Time
+
+	// Failed is set if the status is an error, of which Error is the message.
+	Failed bool
+	Error  string
+
+	// Attributes and those of the Resource have values of the types string, bool, int64,
+	// float64 and []string.
+	Attributes map[string]any
+	Events     []event
+	Resource   map[string]any
 }
 
 // event is an event of a span.
@@ -114,6 +124,7 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// span converts a span. All spans of one resource share its attributes.
 func span(s *trace.Span, resource map[string]any) Span {
 	to := Span{
 		TraceID: hex.EncodeToString(s.TraceId), ID: hex.EncodeToString(s.SpanId), Parent: hex.EncodeToString(s.ParentSpanId),
@@ -128,6 +139,7 @@ func span(s *trace.Span, resource map[string]any) Span {
 	return to
 }
 
+// attributes converts a list of keys and values.
 func attributes(list []*common.KeyValue) map[string]any {
 	all := make(map[string]any, len(list))
 	for _, kv := range list {
@@ -136,6 +148,7 @@ func attributes(list []*common.KeyValue) map[string]any {
 	return all
 }
 
+// value converts a value. Of the other types, which overlapd does not send, it returns nil.
 func value(v *common.AnyValue) any {
 	switch v := v.GetValue().(type) {
 	case *common.AnyValue_StringValue:

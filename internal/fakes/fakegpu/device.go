@@ -35,6 +35,7 @@ type process struct {
 	memory uint64
 }
 
+// newDevice returns the GPU of an index. MIG is off.
 func newDevice(s *Server, m Model, index int) *device {
 	d := &device{Device: dgxa100.NewDevice(index), Model: m, server: s, Mode: nvml.COMPUTEMODE_DEFAULT}
 	d.UUID = uuid("GPU", fmt.Sprint("device ", index))
@@ -214,6 +215,7 @@ func (d *device) free(p *profile, start uint32) bool {
 	})
 }
 
+// count returns how many instances of a profile there are.
 func (d *device) count(p *profile) (n uint32) {
 	for _, gi := range d.instances {
 		if gi.profile == p {

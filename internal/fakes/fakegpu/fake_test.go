@@ -25,7 +25,7 @@ func TestTables(t *testing.T) {
 				fit = 1
 			}
 			if p.Max != fit || p.Slices > 7 || p.MemoryMiB > m.MemoryMiB*uint64(p.Size)/8 {
-				t.Errorf("%s: %+v", m.Name, p)
+				t.Errorf("%s: profile %+v, want at most %d of it, 7 slices and its share of memory", m.Name, p, fit)
 			}
 		}
 	}

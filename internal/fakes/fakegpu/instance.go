@@ -9,6 +9,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
 )
 
+// gpuInstance is a GPU instance, a part of a device.
 type gpuInstance struct {
 	*dgxa100.GpuInstance
 	device  *device
@@ -16,6 +17,7 @@ type gpuInstance struct {
 	compute []*computeInstance
 }
 
+// computeInstance is a compute instance of a GPU instance, which a process sees as a MIG device.
 type computeInstance struct {
 	*dgxa100.ComputeInstance
 	slices uint32
@@ -97,6 +99,7 @@ func (gi *gpuInstance) refusal(call string) nvml.Return {
 	return gi.device.refusal(call)
 }
 
+// destroy destroys the instance, which must not have compute instances.
 func (gi *gpuInstance) destroy() nvml.Return {
 	if len(gi.compute) > 0 {
 		return nvml.ERROR_IN_USE
@@ -139,6 +142,7 @@ type migDevice struct {
 	uuid string
 }
 
+// migDevices returns the MIG devices in the order of their indices.
 func (d *device) migDevices() (all []*migDevice) {
 	for _, gi := range d.sorted() {
 		for _, ci := range gi.compute {

@@ -60,6 +60,7 @@ var (
 // Models lists all of them.
 var Models = []Model{A100, A100Large, H100, H200}
 
+// find returns the first profile that fits, or nil.
 func (m Model) find(fits func(profile) bool) *profile {
 	if i := slices.IndexFunc(m.Profiles, fits); i >= 0 {
 		return &m.Profiles[i]
@@ -67,8 +68,10 @@ func (m Model) find(fits func(profile) bool) *profile {
 	return nil
 }
 
+// byID returns the profile with an ID, or nil.
 func (m Model) byID(id uint32) *profile { return m.find(func(p profile) bool { return p.ID == id }) }
 
+// info returns what NVML reports about the profile.
 func (p *profile) info() nvml.GpuInstanceProfileInfo {
 	return nvml.GpuInstanceProfileInfo{
 		Id: p.ID, SliceCount: p.Slices, InstanceCount: p.Max, OfaCount: p.OFA, MemorySizeMB: p.MemoryMiB,

@@ -33,9 +33,9 @@ type Workers struct {
 	arenas []*wire.InputArena
 	out    chan executor.Outcome
 
-	mu struct {
+	events func(executor.Event) // guarded by mu
+	mu     struct {
 		sync.Mutex
-		events  func(executor.Event)
 		flight  *flight // the round that runs
 		workers []worker
 		device  *Device // nil if the test ends every round
@@ -75,10 +75,10 @@ type batch struct {
 // input is what a model may fail on.
 type input struct{ service, size int }
 
-// flight is a round that runs. A span has ended when it has a status.
 // spanOpen is the status of a span that has not ended.
 const spanOpen = models.SpanOverrun + 1
 
+// flight is a round that runs. A span has ended when it has another status than spanOpen.
 type flight struct {
 	of      *Workers // whose lock is held whenever it changes
 	outcome executor.Outcome
@@ -115,7 +115,7 @@ func Config(services int, change func(*config.Config)) config.Config {
 func (f *Workers) Delivers(inputs []*wire.InputArena, outcomes chan executor.Outcome, events func(executor.Event)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.arenas, f.out, f.mu.events = inputs, outcomes, events
+	f.arenas, f.out, f.events = inputs, outcomes, events
 }
 
 // Check fails the test if memory is still in use. The loop must have ended.
@@ -327,7 +327,7 @@ func (f *Workers) ReviveAs(service, operators int, hash string) {
 // Tell delivers an event, or keeps it while holding.
 func (f *Workers) Tell(e executor.Event) {
 	f.mu.Lock()
-	events := f.mu.events
+	events := f.events
 	if f.mu.holding {
 		f.mu.hold = append(f.mu.hold, e)
 		f.mu.Unlock()
