@@ -17,7 +17,7 @@ func TestPythonClient(t *testing.T) {
 	}
 	p := serve(t, config{services: []service{{name: "mlp", model: "zoo:tiny_mlp"}}})
 	run := exec.CommandContext(t.Context(), python, "-B", "-m", "unittest", "-v")
-	run.Dir = filepath.Join("..", "python")
+	run.Dir = filepath.Join("..", "deploy", "python")
 	run.Env = append(run.Environ(), "OVERLAPD_URL="+p.url(""))
 	run.WaitDelay = time.Second
 	out, err := run.CombinedOutput()

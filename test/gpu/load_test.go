@@ -178,7 +178,7 @@ func (c *check) writeConfig(ctx context.Context, dir string, d served) (string, 
 		fmt.Fprintf(&b, "\n[cuda]\ngraphs = true\n")
 	}
 	fmt.Fprintf(&b, "\n[worker]\nthreads = 1\n\n[decisions]\nlog = %t\nfile_bytes = \"1GiB\"\n", d.log)
-	fmt.Fprintf(&b, "\n[profile]\non_start = false\ngroups = %d\nspans = %d\nseed = %d\n", c.groups, len(d.services), seed)
+	fmt.Fprintf(&b, "\n[profile]\non_start = false\ngroups = %d\nspans = %d\n", c.groups, len(d.services))
 	both := c.bothSizes()
 	for i, s := range d.services {
 		model, err := c.model(s)
