@@ -52,7 +52,7 @@ func newBackend(t testing.TB, c config.Config, w loop.Workers, log *journal.Writ
 	return &backend{d.backend, d}
 }
 
-// What tests of whoever schedules fake workers do with calls.
+// These helpers submit calls to services that run on fake workers, and check the answers.
 var (
 	submit, mustSubmit  = fakeworkers.Submit, fakeworkers.MustSubmit
 	answerOf, wantError = fakeworkers.AnswerOf, fakeworkers.WantError

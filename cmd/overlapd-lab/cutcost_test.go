@@ -15,7 +15,8 @@ import (
 	"github.com/overlapd/overlapd/segments/probe"
 )
 
-// probeVariable makes the test binary a probe. Its value says which.
+// probeVariable is the environment variable that makes the test binary act as a probe. Its value
+// selects the probe.
 const probeVariable = "OVERLAPD_CUTCOST_TEST"
 
 // beProbe is what the test binary does as a probe.

@@ -110,8 +110,8 @@ func (b *Backend) Beat() time.Duration { return time.Duration(b.env.mail.beat.Lo
 // Draining reports whether further queries are refused.
 func (b *Backend) Draining() bool { return b.env.mail.draining.Load() }
 
-// Leave has the daemon say that it is not ready, or not any more, and go on as before: who
-// balances learns of it late.
+// Leave sets whether the daemon reports that it is not ready. It continues to answer queries,
+// because load balancers notice the change late.
 func (b *Backend) Leave(leaves bool) { b.env.mail.leaving.Store(leaves) }
 
 // Leaving reports whether the daemon says that it is not ready because it is to be stopped.

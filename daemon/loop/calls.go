@@ -240,7 +240,7 @@ func (cs *calls) end(answers []overlap.Answer) {
 			cs.lend(p, a)
 		}
 		if p == nil {
-			continue // it was given up
+			continue // the query was abandoned
 		}
 		delete(cs.pending, a.Query)
 		reply := cs.reply(p, a)

@@ -189,7 +189,7 @@ func (l *loop) ready() (wake time.Duration) {
 	return overlap.Never
 }
 
-// answer does what the scheduler wants done with what is over, without a decision.
+// answer handles everything that the scheduler reports as ended. It makes no decision.
 func (l *loop) answer() {
 	for l.env.scheduler.Ended() {
 		r := l.env.door.Ready(l.env.now())

@@ -80,7 +80,7 @@ func (l *loop) unmerged(solo *predictor.Solo, span models.Span, queries []models
 	for _, id := range queries {
 		p := l.calls.pending[id]
 		if p == nil {
-			continue // it was given up
+			continue // the query was abandoned
 		}
 		if p.call.Size != span.Size {
 			span.Size = p.call.Size
@@ -91,8 +91,8 @@ func (l *loop) unmerged(solo *predictor.Solo, span models.Span, queries []models
 	return sum
 }
 
-// watch ends the round that a device runs once it has exceeded its limit, be it one that
-// serves or one that measures. It returns when to look again.
+// watch ends the current round of a device, which serves or measures, once the round has exceeded its
+// limit. It returns when to check again.
 func (l *loop) watch(d *device) (at time.Duration, ok bool) {
 	switch m := &l.learners[d.kind.index].measurement; {
 	case d.taken && m.broken:

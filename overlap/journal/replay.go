@@ -94,7 +94,7 @@ func newReplay(h *Header) (*replay, error) {
 	return p, err
 }
 
-// drive does what a record says. The record that the tee makes of it holds what came of it.
+// drive repeats the event or call of a record. The tee then holds a record of the result.
 func (p *replay) drive(r *Record) {
 	p.predictor.recorded, p.selector = slices.Concat(r.Calls...), r.Variants
 	p.tee.record = Record{Type: r.Type, At: r.At} // unless another is made

@@ -46,7 +46,7 @@ func (f *Workers) RunsOn(d *Device) {
 	}
 }
 
-// FailOn lets a model fail, or not any more.
+// FailOn sets whether the model of a service fails on queries of a size.
 func (f *Workers) FailOn(service, size int, fails bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,8 +79,8 @@ const (
 	moods
 )
 
-// Be has workers be like something, or not any more. It is busy machines that take longer than
-// predicted, so that rounds end with all of their spans unless a test says otherwise.
+// Be turns a mood of the workers on or off. By default rounds end with all of their spans, even if a
+// busy machine makes them take longer than predicted.
 func (f *Workers) Be(m mood, is bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
