@@ -8,14 +8,12 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// decoder decodes the JSON of a request into a call. The elements that it is reading are
-// fields of its own, and it is pooled, so decoding does not allocate.
+// decoder knows what the keys of a request mean: it decodes the JSON into a call. The
+// elements that it is reading are fields of its own, and it is pooled, so decoding does not
+// allocate.
 type decoder struct {
-	scanner
-	c *query.Call
-
-	// depth is the nesting level of the object or array being read.
-	depth int
+	json scanner
+	c    *query.Call
 
 	// binary is binary_data_output: the default for outputs without binary_data.
 	binary bool
@@ -59,7 +57,7 @@ type tensorSize struct {
 // data. c points into body until it is admitted.
 func (d *decoder) decode(c *query.Call, body []byte, headBytes int) *query.Error {
 	// The slices keep their memory from the previous request.
-	*d = decoder{scanner: scanner{b: body[:headBytes]}, c: c, sizes: d.sizes[:0], unsaid: d.unsaid[:0]}
+	*d = decoder{json: scanner{b: body[:headBytes]}, c: c, sizes: d.sizes[:0], unsaid: d.unsaid[:0]}
 	if err := d.request(); err != nil {
 		return err
 	}
@@ -148,13 +146,12 @@ var (
 
 // object reads an object.
 func (d *decoder) object(o *object) *query.Error {
-	if !d.take('{') {
-		return query.Invalid("%s must be an object (byte %d)", o.name, d.i)
+	if !d.json.take('{') {
+		return query.Invalid("%s must be an object (byte %d)", o.name, d.json.i)
 	}
-	d.depth++
 	seen, unknown := 0, 0
-	err := d.each('}', func() *query.Error {
-		key, err := d.key()
+	err := d.json.each('}', func() *query.Error {
+		key, err := d.json.key()
 		if err != nil {
 			return err
 		}
@@ -167,7 +164,7 @@ func (d *decoder) object(o *object) *query.Error {
 			unknown++
 			return d.unknown(o, key, unknown)
 		case seen&(1<<at) != 0:
-			return query.Invalid("%q is given twice (byte %d)", key, d.i)
+			return query.Invalid("%q is given twice (byte %d)", key, d.json.i)
 		}
 		seen |= 1 << at
 		return o.members[at].read(d)
@@ -175,10 +172,9 @@ func (d *decoder) object(o *object) *query.Error {
 	if err != nil {
 		return err
 	}
-	d.depth--
 	for i := range o.required {
 		if seen&(1<<i) == 0 {
-			return query.Invalid("%s has no %q (byte %d)", o.name, o.members[i].key, d.i)
+			return query.Invalid("%s has no %q (byte %d)", o.name, o.members[i].key, d.json.i)
 		}
 	}
 	return nil
@@ -195,18 +191,15 @@ func (d *decoder) unknown(o *object, key []byte, count int) *query.Error {
 			return query.Invalid("more than %d parameters", query.MaxParameters)
 		}
 	}
-	return d.skip(d.depth + 1)
+	return d.json.skip()
 }
 
 // array calls element for each element of an array. what names the array in errors.
 func (d *decoder) array(what string, element func(*decoder) *query.Error) *query.Error {
-	if !d.take('[') {
-		return query.Invalid("%s must be an array (byte %d)", what, d.i)
+	if !d.json.take('[') {
+		return query.Invalid("%s must be an array (byte %d)", what, d.json.i)
 	}
-	d.depth++
-	err := d.each(']', func() *query.Error { return element(d) })
-	d.depth--
-	return err
+	return d.json.each(']', func() *query.Error { return element(d) })
 }
 
 // request reads the whole JSON document and applies the default for outputs.
@@ -214,7 +207,7 @@ func (d *decoder) request() *query.Error {
 	if err := d.object(&requestObject); err != nil {
 		return err
 	}
-	if err := d.end(); err != nil {
+	if err := d.json.end(); err != nil {
 		return err
 	}
 	for _, i := range d.unsaid {
@@ -226,7 +219,7 @@ func (d *decoder) request() *query.Error {
 
 // id reads the client's name for the query.
 func (d *decoder) id() *query.Error {
-	v, err := d.str(nil)
+	v, err := d.json.str(nil)
 	if err != nil {
 		return err
 	}
@@ -235,7 +228,7 @@ func (d *decoder) id() *query.Error {
 
 // timeout reads the timeout in microseconds, as Triton's schedule_policy extension has it.
 func (d *decoder) timeout() *query.Error {
-	usec, err := d.integer(`the parameter "timeout" (microseconds)`)
+	usec, err := d.json.integer(`the parameter "timeout" (microseconds)`)
 	if err != nil {
 		return err
 	}
@@ -248,7 +241,7 @@ func (d *decoder) timeout() *query.Error {
 
 // priority reads the priority, 1 being the highest and 0 the default.
 func (d *decoder) priority() *query.Error {
-	p, err := d.integer(`the parameter "priority"`)
+	p, err := d.json.integer(`the parameter "priority"`)
 	if err != nil {
 		return err
 	}
@@ -261,15 +254,15 @@ func (d *decoder) priority() *query.Error {
 
 // binaryOutput reads the default for outputs that do not say whether they are binary.
 func (d *decoder) binaryOutput() (err *query.Error) {
-	d.binary, err = d.boolean(`the parameter "binary_data_output"`)
+	d.binary, err = d.json.boolean(`the parameter "binary_data_output"`)
 	return err
 }
 
 // variant reads the name of the variant that must answer.
 func (d *decoder) variant() *query.Error {
-	name, err := d.str(nil)
+	name, err := d.json.str(nil)
 	if err != nil {
-		return query.Invalid("the parameter %q must be a string, the name of a variant (byte %d)", query.ParameterVariant, d.i)
+		return query.Invalid("the parameter %q must be a string, the name of a variant (byte %d)", query.ParameterVariant, d.json.i)
 	}
 	return d.c.AskVariant(name)
 }
@@ -277,9 +270,9 @@ func (d *decoder) variant() *query.Error {
 // leastAccuracy reads the minimum accuracy. A number out of range becomes infinite, which
 // AskAccuracy rejects.
 func (d *decoder) leastAccuracy() *query.Error {
-	token, _, err := d.number()
+	token, _, err := d.json.number()
 	if err != nil {
-		return query.Invalid("the parameter %q must be a number (byte %d)", query.ParameterLeastAccuracy, d.i)
+		return query.Invalid("the parameter %q must be a number (byte %d)", query.ParameterLeastAccuracy, d.json.i)
 	}
 	least, _ := strconv.ParseFloat(string(token), 64)
 	return d.c.AskAccuracy(least)
@@ -312,7 +305,7 @@ func (d *decoder) readInput() *query.Error {
 
 // portName reads the name of an input or output and returns its index.
 func (d *decoder) portName(what string, ports []query.Port) (int, *query.Error) {
-	name, err := d.str(nil)
+	name, err := d.json.str(nil)
 	if err != nil {
 		return 0, err
 	}
@@ -334,7 +327,7 @@ func (d *decoder) dimension() *query.Error {
 	if len(d.input.Shape) == query.MaxRank {
 		return query.Invalid("a shape has more than %d dimensions", query.MaxRank)
 	}
-	v, err := d.integer("a dimension")
+	v, err := d.json.integer("a dimension")
 	if err != nil {
 		return err
 	}
@@ -343,7 +336,7 @@ func (d *decoder) dimension() *query.Error {
 
 // dataType reads the type of an input in the protocol's notation, such as FP32.
 func (d *decoder) dataType() *query.Error {
-	name, err := d.str(nil)
+	name, err := d.json.str(nil)
 	if err != nil {
 		return err
 	}
@@ -358,14 +351,14 @@ func (d *decoder) dataType() *query.Error {
 // data notes where the JSON array of an input is. Its elements are parsed when they are
 // copied into shared memory, see [query.Call.Admit].
 func (d *decoder) data() (err *query.Error) {
-	d.input.Text, err = d.extent(d.depth)
-	d.input.TextAt = d.i - len(d.input.Text)
+	d.input.Text, err = d.json.extent()
+	d.input.TextAt = d.json.i - len(d.input.Text)
 	return err
 }
 
 // binarySize reads the length of an input's binary data.
 func (d *decoder) binarySize() *query.Error {
-	size, err := d.integer(`the parameter "binary_data_size"`)
+	size, err := d.json.integer(`the parameter "binary_data_size"`)
 	if err == nil && size < 0 {
 		return query.Invalid(`the parameter "binary_data_size" must not be negative`)
 	}
@@ -398,6 +391,6 @@ func (d *decoder) outputName() (err *query.Error) {
 // of the request.
 func (d *decoder) binaryData() (err *query.Error) {
 	d.output.said = true
-	d.output.Binary, err = d.boolean(`the parameter "binary_data"`)
+	d.output.Binary, err = d.json.boolean(`the parameter "binary_data"`)
 	return err
 }

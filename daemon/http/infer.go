@@ -48,12 +48,12 @@ func newInference(q *query.Server, b *bodies) *inference {
 // exchange is an inference request and its response. It is the codec that [query.Server]
 // drives, and it is pooled.
 type exchange struct {
-	bodies *bodies
-	ctx    *fasthttp.RequestCtx
+	bodies  *bodies
+	ctx     *fasthttp.RequestCtx
+	decoder decoder
 
 	// read is set once Decode has begun to read the body.
 	read bool
-	decoder
 }
 
 // answer answers an inference request to s.
@@ -76,7 +76,7 @@ func (n *inference) answer(ctx *fasthttp.RequestCtx, s *query.Service) {
 	if form := ctx.Request.Header.Peek(query.HeaderLoadForm); form != nil && n.queries.Load != nil {
 		n.reportLoad(ctx, s.Name, form)
 	}
-	x.forget()
+	x.decoder.forget()
 	x.ctx = nil
 	n.exchanges.Put(x)
 	n.queries.EndTrace(trace, failed, "")
@@ -110,7 +110,7 @@ func (x *exchange) Decode(c *query.Call) *query.Error {
 	if err != nil {
 		return err
 	}
-	if err := x.decode(c, b.Bytes, head); err != nil {
+	if err := x.decoder.decode(c, b.Bytes, head); err != nil {
 		return err
 	}
 	return c.Admit(writeInput)

@@ -21,11 +21,13 @@ const (
 	maxNumber = 4 << 10
 )
 
-// scanner reads JSON from memory, as strictly as RFC 8259. b is the text and i the position
-// of the next byte. Each method skips leading space and reads one construct.
+// scanner reads JSON from memory, as strictly as RFC 8259. b is the text, i the position of
+// the next byte, and depth how many arrays and objects are open there. Each method skips
+// leading space and reads one construct.
 type scanner struct {
-	b []byte
-	i int
+	b     []byte
+	i     int
+	depth int
 }
 
 // fail returns an error at the current position.
@@ -93,9 +95,10 @@ func (s *scanner) more(first bool, closing byte) (bool, *query.Error) {
 // each calls element for each element of an array or object whose opening byte has been
 // read, and reads the closing byte.
 func (s *scanner) each(closing byte, element func() *query.Error) *query.Error {
+	s.depth++
 	for first := true; ; first = false {
-		more, err := s.more(first, closing)
-		if !more || err != nil {
+		if more, err := s.more(first, closing); !more || err != nil {
+			s.depth--
 			return err
 		}
 		if err := element(); err != nil {
@@ -291,16 +294,16 @@ func (s *scanner) literal(word string) bool {
 	return true
 }
 
-// skip reads and discards any value. depth is its nesting level.
-func (s *scanner) skip(depth int) *query.Error {
-	if depth > maxDepth {
+// skip reads and discards any value.
+func (s *scanner) skip() *query.Error {
+	if s.depth >= maxDepth {
 		return s.fail("nested deeper than " + strconv.Itoa(maxDepth))
 	}
 	switch s.peek() {
 	case '{':
-		return s.skipElements('}', depth)
+		return s.skipElements('}')
 	case '[':
-		return s.skipElements(']', depth)
+		return s.skipElements(']')
 	case '"':
 		_, _, err := s.pass()
 		return err
@@ -313,7 +316,7 @@ func (s *scanner) skip(depth int) *query.Error {
 }
 
 // skipElements reads and discards an object or an array.
-func (s *scanner) skipElements(closing byte, depth int) *query.Error {
+func (s *scanner) skipElements(closing byte) *query.Error {
 	s.i++
 	return s.each(closing, func() *query.Error {
 		if closing == '}' {
@@ -324,17 +327,17 @@ func (s *scanner) skipElements(closing byte, depth int) *query.Error {
 				return err
 			}
 		}
-		return s.skip(depth + 1)
+		return s.skip()
 	})
 }
 
 // extent finds the end of an array, looking only at strings and brackets. The elements are
 // validated when they are parsed later, so each byte is parsed once.
-func (s *scanner) extent(depth int) ([]byte, *query.Error) {
+func (s *scanner) extent() ([]byte, *query.Error) {
 	if s.peek() != '[' {
 		return nil, s.fail(`"data" must be an array`)
 	}
-	start, top := s.i, depth
+	start, depth := s.i, s.depth
 	for s.i < len(s.b) {
 		switch s.b[s.i] {
 		case '[', '{':
@@ -342,7 +345,7 @@ func (s *scanner) extent(depth int) ([]byte, *query.Error) {
 				return nil, s.fail("nested deeper than " + strconv.Itoa(maxDepth))
 			}
 		case ']', '}':
-			if depth--; depth == top {
+			if depth--; depth == s.depth {
 				s.i++
 				return s.b[start:s.i], nil
 			}

@@ -86,7 +86,7 @@ func TestScannerSkips(t *testing.T) {
 		`"a`, `01`, `[1}`,
 	} {
 		s := scanner{b: []byte(text)}
-		err := s.skip(1)
+		err := s.skip()
 		if err == nil {
 			err = s.end()
 		}
@@ -98,7 +98,7 @@ func TestScannerSkips(t *testing.T) {
 		for _, open := range []string{"[", `{"a":`} {
 			shut := map[string]string{"[": "]", `{"a":`: "}"}[open]
 			s := scanner{b: []byte(strings.Repeat(open, nested-1) + "0" + strings.Repeat(shut, nested-1))}
-			if err := s.skip(1); (err == nil) != ok {
+			if err := s.skip(); (err == nil) != ok {
 				t.Errorf("%d levels of %s: %v", nested, open, err)
 			}
 		}
@@ -109,13 +109,13 @@ func TestScannerSkips(t *testing.T) {
 func TestScannerExtent(t *testing.T) {
 	for _, text := range []string{`[]`, `[1,2]`, `[[1],[2]]`, `["]"]`, `["\"]"]`, `["\\"]`, `[{"a":"}"}]`, `[,,]`} {
 		s := scanner{b: []byte(" " + text + `,"next":[]`)}
-		if got, err := s.extent(1); err != nil || string(got) != text || s.b[s.i] != ',' {
+		if got, err := s.extent(); err != nil || string(got) != text || s.b[s.i] != ',' {
 			t.Errorf("%s: %q, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{``, `1`, `{}`, `"[]"`, `[`, `[[]`, `["]`, `["\"]`, `["\`, strings.Repeat("[", maxDepth+1)} {
 		s := scanner{b: []byte(text)}
-		if got, err := s.extent(1); err == nil {
+		if got, err := s.extent(); err == nil {
 			t.Errorf("%s: %q", text, got)
 		}
 	}
