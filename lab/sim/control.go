@@ -31,7 +31,7 @@ type overruns interface {
 
 // control is a scheduler with the devices for which it decides.
 type control struct {
-	*world
+	world     *world
 	number    int
 	scheduler Scheduler
 
@@ -107,17 +107,17 @@ func (w *world) newPredictor(d Device) (*predictor.Predictor, error) {
 // arrive passes a query to the scheduler, and records it as refused if the scheduler rejects it.
 func (c *control) arrive(number int) error {
 	c.touched()
-	q, sv := &c.submitted[number], &c.scenario.Services[c.submitted[number].Service]
+	q, sv := &c.world.submitted[number], &c.world.scenario.Services[c.world.submitted[number].Service]
 	c.event = overlap.Event{Kind: overlap.Arrive, Query: models.Query{
 		ID: models.QueryID(number + 1), Service: q.Service, Size: q.Size, SeqLen: q.SeqLen,
-		Arrival: q.At, Deadline: c.due(q), Priority: sv.Priority,
+		Arrival: q.At, Deadline: c.world.due(q), Priority: sv.Priority,
 	}}
-	if err := c.scheduler.Step(c.now, &c.event); err != nil {
-		c.refused(c.nodes[0].index, number, err)
+	if err := c.scheduler.Step(c.world.now, &c.event); err != nil {
+		c.world.refused(c.nodes[0].index, number, err)
 		return nil
 	}
-	c.cluster.moved(number, c.number, 1)
-	c.with[number] = int32(c.number)
+	c.world.cluster.moved(number, c.number, 1)
+	c.world.with[number] = int32(c.number)
 	return c.check()
 }
 
@@ -125,11 +125,11 @@ func (c *control) arrive(number int) error {
 // know of an answer before a query that arrives at the same instant.
 func (c *control) step(e overlap.Event) error {
 	c.event = e
-	if err := c.scheduler.Step(c.now, &c.event); err != nil {
+	if err := c.scheduler.Step(c.world.now, &c.event); err != nil {
 		return err
 	}
 	if c.scheduler.Ended() {
-		r := c.scheduler.Ready(c.now) // it decides nothing while something has ended
+		r := c.scheduler.Ready(c.world.now) // it decides nothing while something has ended
 		return c.settle(&r)
 	}
 	return c.check()
@@ -137,17 +137,17 @@ func (c *control) step(e overlap.Event) error {
 
 // check checks the scheduler's invariants if the scenario asks for it.
 func (c *control) check() error {
-	if !c.scenario.Check {
+	if !c.world.scenario.Check {
 		return nil
 	}
 	if err := c.scheduler.Check(); err != nil {
-		return fmt.Errorf("%w: device %d at %v: %w", ErrInvariant, c.nodes[0].index, c.now, err)
+		return fmt.Errorf("%w: device %d at %v: %w", ErrInvariant, c.nodes[0].index, c.world.now, err)
 	}
 	return nil
 }
 
 // touched makes the scheduler decide at this instant, because something has happened.
-func (c *control) touched() { c.wakes.set(c.number, int64(c.now)) }
+func (c *control) touched() { c.world.wakes.set(c.number, int64(c.world.now)) }
 
 // decide starts the next rounds on idle devices.
 func (c *control) decide() error {
@@ -155,7 +155,7 @@ func (c *control) decide() error {
 	defer func() { c.asking.choosing = false }()
 	for {
 		began := c.clock()
-		r := c.scheduler.Ready(c.now)
+		r := c.scheduler.Ready(c.world.now)
 		took := c.clock().Sub(began)
 		if err := c.settle(&r); err != nil {
 			return err
@@ -168,13 +168,13 @@ func (c *control) decide() error {
 			n.round.Decision, n.round.Calls, n.round.Groups = took, c.asking.calls, c.asking.groups
 			c.asking.calls, c.asking.groups = 0, 0
 		}
-		c.wakes.set(c.number, int64(r.Wake))
-		if r.Wake > c.now || r.Round == nil && !r.Ended() {
+		c.world.wakes.set(c.number, int64(r.Wake))
+		if r.Wake > c.world.now || r.Round == nil && !r.Ended() {
 			break
 		}
 	}
-	if c.scenario.Plan {
-		c.scheduler.Advance(c.now)
+	if c.world.scenario.Plan {
+		c.scheduler.Advance(c.world.now)
 	}
 	return nil
 }
@@ -182,7 +182,7 @@ func (c *control) decide() error {
 // clock returns the real time if an observer needs it, and the zero time otherwise. The
 // simulation does not depend on it.
 func (c *control) clock() (t time.Time) {
-	if c.scenario.Observer.Round != nil {
+	if c.world.scenario.Observer.Round != nil {
 		t = time.Now()
 	}
 	return t
@@ -200,7 +200,7 @@ func (c *control) settle(r *overlap.Ready) error {
 	}
 	for i := range r.Answers {
 		a := &r.Answers[i]
-		if err := c.answered(c, a); err != nil {
+		if err := c.world.answered(c, a); err != nil {
 			return err
 		}
 		if o, ok := c.scheduler.(overruns); ok && a.InUse {
@@ -208,7 +208,7 @@ func (c *control) settle(r *overlap.Ready) error {
 				c.nodes[a.Device].abandon(a.Batch)
 			}
 		}
-		c.cluster.moved(int(a.Query)-1, c.number, -1)
+		c.world.cluster.moved(int(a.Query)-1, c.number, -1)
 	}
 	return c.check()
 }

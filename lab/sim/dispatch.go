@@ -41,7 +41,7 @@ var dispatches = []string{RoundRobin, Random, LeastLoaded, Pool, Split, ORCA, OR
 // balancer chooses a pod for each of its queries. It knows the queries of other balancers
 // only from the pods' reports.
 type balancer struct {
-	*cluster
+	cluster     *cluster
 	rand        *rand.Rand
 	first, last int
 
@@ -61,8 +61,8 @@ func newBalancer(c *cluster, number int) *balancer {
 	pods := len(c.pods)
 	first := number * pods / len(c.balancers)
 	b := &balancer{
-		cluster: c, rand: stream(c.scenario.Seed, forDispatch, number), first: first, last: first,
-		open: newLeast(pods), held: make([]int64, pods), turns: make([]uint64, len(c.scenario.Services)), work: make([]time.Duration, pods),
+		cluster: c, rand: stream(c.world.scenario.Seed, forDispatch, number), first: first, last: first,
+		open: newLeast(pods), held: make([]int64, pods), turns: make([]uint64, len(c.world.scenario.Services)), work: make([]time.Duration, pods),
 	}
 	for i := range b.turns {
 		b.turns[i] = uint64(b.last)
@@ -72,12 +72,12 @@ func newBalancer(c *cluster, number int) *balancer {
 
 // choose returns a ready pod for a query of a service, or -1 if no pod is ready.
 func (b *balancer) choose(service int) int {
-	if len(b.ready) == 0 {
+	if len(b.cluster.ready) == 0 {
 		return -1
 	}
-	switch b.scenario.Dispatch {
+	switch b.cluster.world.scenario.Dispatch {
 	case Random:
-		return b.ready[b.rand.IntN(len(b.ready))]
+		return b.cluster.ready[b.rand.IntN(len(b.cluster.ready))]
 	case LeastLoaded:
 		least := b.open.smallest()
 		return max(b.open.next(b.first, least), b.open.next(0, least)) // start at first, or all balancers would prefer the first pods
@@ -87,19 +87,19 @@ func (b *balancer) choose(service int) int {
 		return b.lesser(service)
 	}
 	b.last++
-	return b.ready[(b.last-1)%len(b.ready)]
+	return b.cluster.ready[(b.last-1)%len(b.cluster.ready)]
 }
 
 // weighted chooses pods in proportion to their weights: a pod with half the largest weight
 // gets every second turn. It is the static stride scheduler of gRFC A58. Envoy's scheduler
 // has the same proportions.
 func (b *balancer) weighted(service int) int {
-	n := uint64(len(b.pods))
+	n := uint64(len(b.cluster.pods))
 	for {
 		turn := b.turns[service]
 		b.turns[service]++
 		i := turn % n
-		p, weight := &b.pods[i], uint64(b.pods[i].stride)
+		p, weight := &b.cluster.pods[i], uint64(b.cluster.pods[i].stride)
 		if p.ready && (weight*(turn/n)+i*(maxStride/2))%maxStride >= maxStride-weight {
 			return int(i)
 		}
@@ -111,12 +111,12 @@ func (b *balancer) weighted(service int) int {
 // queries there. A report of the momentary queue would be worse: until the next report, all
 // balancers would prefer the same pods.
 func (b *balancer) lesser(service int) int {
-	n := len(b.ready)
+	n := len(b.cluster.ready)
 	first := b.rand.IntN(n)
-	best, other := b.ready[first], b.ready[(first+1+b.rand.IntN(max(n-1, 1)))%n]
+	best, other := b.cluster.ready[first], b.cluster.ready[(first+1+b.rand.IntN(max(n-1, 1)))%n]
 	takes := func(pod int) time.Duration {
-		p := &b.pods[pod]
-		return p.reported + b.work[pod] + scaled(b.alone[service], p.slow)
+		p := &b.cluster.pods[pod]
+		return p.reported + b.work[pod] + scaled(b.cluster.alone[service], p.slow)
 	}
 	if takes(other) < takes(best) {
 		best = other
@@ -129,7 +129,7 @@ func (b *balancer) lesser(service int) int {
 func (b *balancer) add(pod int, queries int64, work time.Duration) {
 	b.held[pod] += queries
 	b.work[pod] += work
-	if b.pods[pod].ready {
+	if b.cluster.pods[pod].ready {
 		b.open.set(pod, b.held[pod])
 	}
 }

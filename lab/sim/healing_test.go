@@ -321,8 +321,8 @@ func disturbances(seed uint64) func(w *world) {
 				lost = append(lost, down{n, service, w.now + time.Duration(r.Int64N(int64(time.Second)))})
 			}
 		case 1:
-			_ = n.step(overlap.Event{Kind: overlap.Change, Definition: m})
-			n.touched()
+			_ = n.control.step(overlap.Event{Kind: overlap.Change, Definition: m})
+			n.control.touched()
 		case 2:
 			s := w.nodes[r.IntN(len(w.nodes))]
 			whole := models.Span{Service: service, End: m.Operators, Size: 1}

@@ -19,7 +19,8 @@ const never = time.Duration(math.MaxInt64)
 
 // node is a device of the simulation.
 type node struct {
-	*control
+	world   *world
+	control *control
 
 	// index is the position among all devices. place is the position among the devices of
 	// the scheduler.
@@ -64,21 +65,21 @@ type node struct {
 
 // newNode creates the device with this index.
 func newNode(c *control, index int) *node {
-	d, slow, kind := c.scenario.kind(index)
+	d, slow, kind := c.world.scenario.kind(index)
 	return &node{
-		control: c, index: index, place: len(c.nodes), device: d, slow: slow, kind: kind,
-		noise:   stream(c.scenario.Seed, forNoise, index),
-		failing: stream(c.scenario.Seed, forFailing, index),
-		down:    make([]bool, len(c.scenario.Services)),
+		world: c.world, control: c, index: index, place: len(c.nodes), device: d, slow: slow, kind: kind,
+		noise:   stream(c.world.scenario.Seed, forNoise, index),
+		failing: stream(c.world.scenario.Seed, forFailing, index),
+		down:    make([]bool, len(c.world.scenario.Services)),
 	}
 }
 
 // start starts a round. Its duration is determined here.
 func (n *node) start(r *overlap.Round) error {
 	n.running = true
-	at := n.now
+	at := n.world.now
 	if !r.Planned {
-		at += n.scenario.DecisionTime
+		at += n.world.scenario.DecisionTime
 	}
 	n.on.Spans = n.on.Spans[:0]
 	n.outcome.Round, n.outcome.Device, n.outcome.Spans = r.Number, r.Device, n.outcome.Spans[:0]
@@ -87,25 +88,25 @@ func (n *node) start(r *overlap.Round) error {
 			return fmt.Errorf("%w: round %d runs service %d, whose worker is lost", ErrInvariant, r.Number, s.Service)
 		}
 		o := models.SpanOutcome{Span: s, Reached: s.End}
-		if n.scenario.Faults.Failing > 0 && n.failing.Float64() < n.scenario.Faults.Failing {
+		if n.world.scenario.Faults.Failing > 0 && n.failing.Float64() < n.world.scenario.Faults.Failing {
 			o.Status = models.SpanFailed
 		}
-		if s.End == n.services[s.Service].Operators && slices.ContainsFunc(r.Queries[i], func(id models.QueryID) bool { return n.bad[id] }) {
+		if s.End == n.world.services[s.Service].Operators && slices.ContainsFunc(r.Queries[i], func(id models.QueryID) bool { return n.world.bad[id] }) {
 			o.Status = models.SpanFailed
 		}
 		n.outcome.Spans = append(n.outcome.Spans, o)
-		s.Service = models.ServiceID(n.bound[s.Service])
+		s.Service = models.ServiceID(n.world.bound[s.Service])
 		n.on.Spans = append(n.on.Spans, s)
 	}
 	took := max(scaled(n.device.Sample(n.on, n.noise), n.slow), 1)
 	n.round.Number, n.round.Planned, n.round.Predicted = r.Number, r.Planned, r.Predicted
-	n.round.Chosen, n.round.Start, n.round.Took = n.now, at, took
-	n.round.End = at + n.scenario.RoundTime + took
-	n.limit = n.limitOf(at+n.scenario.RoundTime, r.Predicted.Bound)
-	n.ends.set(n.index, int64(min(n.round.End, n.limit)))
+	n.round.Chosen, n.round.Start, n.round.Took = n.world.now, at, took
+	n.round.End = at + n.world.scenario.RoundTime + took
+	n.limit = n.limitOf(at+n.world.scenario.RoundTime, r.Predicted.Bound)
+	n.world.ends.set(n.index, int64(min(n.round.End, n.limit)))
 	n.round.Spans = append(n.round.Spans[:0], r.Group.Spans...)
 	n.group = models.Group{Spans: n.round.Spans}
-	if n.scenario.Observer.Round != nil {
+	if n.world.scenario.Observer.Round != nil {
 		// The scheduler reuses the memory of r.Queries, so copy them.
 		n.queries, n.round.Queries = n.queries[:0], n.round.Queries[:0]
 		for _, in := range r.Queries {
@@ -114,33 +115,33 @@ func (n *node) start(r *overlap.Round) error {
 			n.round.Queries = append(n.round.Queries, n.queries[from:])
 		}
 	}
-	n.tally.started(r)
+	n.world.tally.started(r)
 	return nil
 }
 
 // finish ends the round. The predictor learns from it, and the scheduler receives the
 // outcome.
 func (n *node) finish() error {
-	if n.now < n.round.End {
+	if n.world.now < n.round.End {
 		n.setApart()
 	}
 	n.running = false
-	n.ends.set(n.index, int64(never))
-	n.touched()
+	n.world.ends.set(n.index, int64(never))
+	n.control.touched()
 	n.outcome.Took = n.round.End - n.round.Start
 	for i := range n.outcome.Spans {
 		n.outcome.Spans[i].Took = n.round.Took
 	}
 	if n.whole() {
-		_ = n.predictor.Observe(n.now, n.group, scaled(n.took(), 1/n.slow)) // the daemon, too, ignores observations that are out of range
+		_ = n.predictor.Observe(n.world.now, n.group, scaled(n.took(), 1/n.slow)) // the daemon, too, ignores observations that are out of range
 	}
 	n.busy += n.round.Took
-	n.tally.ended(n)
-	if n.scenario.Observer.Round != nil {
+	n.world.tally.ended(n)
+	if n.world.scenario.Observer.Round != nil {
 		n.round.Device, n.round.Outcome = n.index, n.outcome
-		n.scenario.Observer.Round(&n.round)
+		n.world.scenario.Observer.Round(&n.round)
 	}
-	if err := n.step(overlap.Event{Kind: overlap.Finish, Outcome: n.outcome}); err != nil {
+	if err := n.control.step(overlap.Event{Kind: overlap.Finish, Outcome: n.outcome}); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvariant, err)
 	}
 	return nil
@@ -168,12 +169,12 @@ func (n *node) stop(batch models.BatchID) {
 		if s.Batch != batch || o.Status != models.SpanDone {
 			continue
 		}
-		begun := min(max(float64(n.now-n.round.Start)/float64(n.round.Took), 0), 1)
+		begun := min(max(float64(n.world.now-n.round.Start)/float64(n.round.Took), 0), 1)
 		o.Status = models.SpanStopped
 		o.Reached = min(s.Start+int(math.Ceil(begun*float64(s.Len()))), s.End)
 		if len(n.round.Spans) == 1 {
 			part := float64(o.Reached-s.Start) / float64(s.Len())
-			n.cut(n.round.Start + n.scenario.RoundTime + time.Duration(part*float64(n.round.Took)))
+			n.cut(n.round.Start + n.world.scenario.RoundTime + time.Duration(part*float64(n.round.Took)))
 		}
 	}
 }
@@ -182,7 +183,7 @@ func (n *node) stop(batch models.BatchID) {
 // round, the round ends.
 func (n *node) die(service models.ServiceID) error {
 	n.touch(service, true)
-	if err := n.step(overlap.Event{Kind: overlap.Down, Service: service, Device: n.place}); err != nil {
+	if err := n.control.step(overlap.Event{Kind: overlap.Down, Service: service, Device: n.place}); err != nil {
 		return err
 	}
 	if n.running {
@@ -197,35 +198,35 @@ func (n *node) die(service models.ServiceID) error {
 			}
 		}
 		if left == 0 {
-			n.cut(n.now)
+			n.cut(n.world.now)
 		}
 	}
 	if err := n.loseLate(service); err != nil {
 		return err
 	}
-	return n.loseMoves(n, service)
+	return n.world.loseMoves(n, service)
 }
 
 // touch records that a worker was lost or is ready again.
 func (n *node) touch(service models.ServiceID, down bool) {
-	n.touched()
+	n.control.touched()
 	n.down[service] = down
-	if n.scenario.Observer.worker != nil {
-		n.scenario.Observer.worker(n.index, service, n.now, !down)
+	if n.world.scenario.Observer.worker != nil {
+		n.world.scenario.Observer.worker(n.index, service, n.world.now, !down)
 	}
 }
 
 // cut makes the round end no later than the given time.
 func (n *node) cut(end time.Duration) {
-	n.round.End = min(n.round.End, max(end, n.now))
-	n.ends.set(n.index, int64(min(n.round.End, n.limit)))
+	n.round.End = min(n.round.End, max(end, n.world.now))
+	n.world.ends.set(n.index, int64(min(n.round.End, n.limit)))
 	n.round.Took = min(n.round.Took, max(n.round.End-n.round.Start, 1))
 }
 
 // back makes the worker of a service ready again.
 func (n *node) back(service models.ServiceID) error {
 	n.touch(service, false)
-	return n.step(overlap.Event{Kind: overlap.Up, Service: service, Device: n.place})
+	return n.control.step(overlap.Event{Kind: overlap.Up, Service: service, Device: n.place})
 }
 
 // The values of Scenario.Knows: what the scheduler knows about the latencies of groups.

@@ -37,11 +37,11 @@ type late struct {
 // round without a known bound may run without limit; it occurs only in baselines whose
 // authors have no such limit.
 func (n *node) limitOf(start, bound time.Duration) time.Duration {
-	o, ok := n.scheduler.(overruns)
+	o, ok := n.control.scheduler.(overruns)
 	if bound == 0 || !ok {
 		return never
 	}
-	return start + o.Allowed(n.place, bound, cmp.Or(n.scenario.OverrunFactor, defaultOverrunFactor))
+	return start + o.Allowed(n.place, bound, cmp.Or(n.world.scenario.OverrunFactor, defaultOverrunFactor))
 }
 
 // setApart ends the round and detaches the spans that are still running.
@@ -58,13 +58,13 @@ func (n *node) setApart() {
 		open = append(open, l)
 		o.Status, o.Reached = models.SpanOverrun, o.Span.Start
 	}
-	learned := predictor.NewOverrun(n.group, scaled(n.now-n.round.Start, 1/n.slow), len(open))
+	learned := predictor.NewOverrun(n.group, scaled(n.world.now-n.round.Start, 1/n.slow), len(open))
 	for _, l := range open {
 		l.learned = learned
 		n.late = append(n.late, l)
-		n.timers.push(timer{at: l.end, kind: overrunEnds, late: l})
+		n.world.timers.push(timer{at: l.end, kind: overrunEnds, late: l})
 	}
-	n.cut(n.now)
+	n.cut(n.world.now)
 }
 
 // abandon stops an overrun at its next operator, because no client waits for its queries.
@@ -74,15 +74,15 @@ func (n *node) abandon(batch models.BatchID) {
 		if s.Batch != batch || l.outcome.Status != models.SpanDone {
 			continue
 		}
-		done := min(float64(n.now-l.start)/float64(max(l.end-l.start, 1)), 1)
+		done := min(float64(n.world.now-l.start)/float64(max(l.end-l.start, 1)), 1)
 		reached := min(s.Start+int(math.Ceil(done*float64(s.Len()))), s.End)
 		took := time.Duration(float64(l.end-l.start) * float64(reached-s.Start) / float64(s.Len()))
 		l.outcome.Status, l.outcome.Reached, l.outcome.Took = models.SpanStopped, reached, max(took, 1)
 		l.over = true
 		stopped := *l
-		stopped.over, stopped.end = false, max(l.start+took, n.now)
+		stopped.over, stopped.end = false, max(l.start+took, n.world.now)
 		n.late[slices.Index(n.late, l)] = &stopped
-		n.timers.push(timer{at: stopped.end, kind: overrunEnds, late: &stopped})
+		n.world.timers.push(timer{at: stopped.end, kind: overrunEnds, late: &stopped})
 		return
 	}
 }
@@ -95,12 +95,12 @@ func (l *late) land() error {
 	n := l.node
 	l.over = true
 	n.late = slices.DeleteFunc(n.late, func(o *late) bool { return o == l })
-	l.learned.Ended(n.predictor, n.now, l.outcome)
-	n.touched()
-	if n.scenario.Observer.late != nil {
-		n.scenario.Observer.late(n.index, &l.outcome)
+	l.learned.Ended(n.predictor, n.world.now, l.outcome)
+	n.control.touched()
+	if n.world.scenario.Observer.late != nil {
+		n.world.scenario.Observer.late(n.index, &l.outcome)
 	}
-	return n.step(overlap.Event{Kind: overlap.Finish, Outcome: models.Outcome{Round: l.round, Device: n.place, Spans: []models.SpanOutcome{l.outcome}}})
+	return n.control.step(overlap.Event{Kind: overlap.Finish, Outcome: models.Outcome{Round: l.round, Device: n.place, Spans: []models.SpanOutcome{l.outcome}}})
 }
 
 // loseLate ends the overruns of a service whose worker has died.

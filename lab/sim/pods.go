@@ -63,8 +63,8 @@ type podTally struct {
 
 // cluster is the pods of a run with their balancers.
 type cluster struct {
-	*world
-	pods []pod
+	world *world
+	pods  []pod
 
 	// ready lists the pods that may be chosen, in ascending order.
 	ready []int
@@ -166,16 +166,16 @@ func newCluster(w *world) *cluster {
 
 // later schedules an event of all pods, or of one, after a time.
 func (c *cluster) later(after time.Duration, kind timerKind, pod int) {
-	c.timers.push(timer{at: c.now + after, kind: kind, worker: pod})
+	c.world.timers.push(timer{at: c.world.now + after, kind: kind, worker: pod})
 }
 
 // measure computes the mean isolated latency of each service's queries.
 func (c *cluster) measure() {
-	c.alone = make([]time.Duration, len(c.scenario.Services))
+	c.alone = make([]time.Duration, len(c.world.scenario.Services))
 	counts := make([]time.Duration, len(c.alone))
-	for i := range c.submitted {
-		s := c.submitted[i].Service
-		c.alone[s] += c.solo(&c.submitted[i])
+	for i := range c.world.submitted {
+		s := c.world.submitted[i].Service
+		c.alone[s] += c.world.solo(&c.world.submitted[i])
 		counts[s]++
 	}
 	for s := range c.alone {
@@ -195,14 +195,14 @@ func (c *cluster) of(number int) *balancer {
 func (c *cluster) moved(number, pod, queries int) {
 	p, work := &c.pods[pod], time.Duration(0)
 	if c.reporting {
-		work = scaled(c.solo(&c.submitted[number]), p.slow) * time.Duration(queries)
+		work = scaled(c.world.solo(&c.world.submitted[number]), p.slow) * time.Duration(queries)
 	}
-	p.pass(c.now)
+	p.pass(c.world.now)
 	p.open += queries
 	p.work += work
 	c.of(number).add(pod, int64(queries), work)
 	if p.draining && p.open == 0 {
-		c.later(c.scenario.Pods.StartUp, podStarts, pod)
+		c.later(c.world.scenario.Pods.StartUp, podStarts, pod)
 	}
 }
 
@@ -212,7 +212,7 @@ func (c *cluster) ended(device int, a *Answer) {
 		return
 	}
 	p := &c.pods[device]
-	p.pass(c.now)
+	p.pass(c.world.now)
 	p.rps += 1 / reportWindow.Seconds()
 	if !a.InTime {
 		p.eps += 1 / reportWindow.Seconds()
@@ -234,23 +234,23 @@ var errNoPod = errors.New("no pod is ready")
 
 // send passes a query to a pod.
 func (c *cluster) send(number int) error {
-	to := c.of(number).choose(int(c.submitted[number].Service))
+	to := c.of(number).choose(int(c.world.submitted[number].Service))
 	if to < 0 {
-		c.refused(0, number, errNoPod)
+		c.world.refused(0, number, errNoPod)
 		return nil
 	}
 	if c.pods[to].gone {
 		return c.again(number, to)
 	}
-	return c.controls[to].arrive(number)
+	return c.world.controls[to].arrive(number)
 }
 
 // again sends a query that a pod has lost to another pod. A query is sent again only once,
 // and fails otherwise.
 func (c *cluster) again(number, lost int) error {
-	q := &c.submitted[number]
-	if c.retried[number] || c.now >= c.due(q) {
-		c.end(lost, number, nil, &overlap.Answer{Query: models.QueryID(number + 1), Service: q.Service, Result: overlap.Failed, At: c.now})
+	q := &c.world.submitted[number]
+	if c.retried[number] || c.world.now >= c.world.due(q) {
+		c.world.end(lost, number, nil, &overlap.Answer{Query: models.QueryID(number + 1), Service: q.Service, Result: overlap.Failed, At: c.world.now})
 		return nil
 	}
 	c.retried[number] = true
@@ -267,14 +267,14 @@ func (c *cluster) happen(t *timer) error {
 	switch t.kind {
 	case podsReport:
 		c.report()
-		c.later(cmp.Or(c.scenario.ReportAge, defaultReportAge), podsReport, 0)
+		c.later(cmp.Or(c.world.scenario.ReportAge, defaultReportAge), podsReport, 0)
 	case podStarts:
 		return c.start(t.worker)
 	case podDrains:
 		c.drain()
-		c.later(c.scenario.Pods.DrainEvery, podDrains, 0)
+		c.later(c.world.scenario.Pods.DrainEvery, podDrains, 0)
 	default:
-		c.later(c.scenario.Pods.FailEvery, podFails, 0)
+		c.later(c.world.scenario.Pods.FailEvery, podFails, 0)
 		return c.fail()
 	}
 	return nil
@@ -293,11 +293,11 @@ func (c *cluster) report() {
 		if p.gone || !c.reporting {
 			continue
 		}
-		p.pass(c.now)
+		p.pass(c.world.now)
 		p.reported = time.Duration(p.waits * float64(time.Second))
 		used := 0.0
 		for s := range c.alone {
-			used = max(used, (p.waits+scaled(c.alone[s], p.slow).Seconds())/c.scenario.Services[s].Target.Seconds())
+			used = max(used, (p.waits+scaled(c.alone[s], p.slow).Seconds())/c.world.scenario.Services[s].Target.Seconds())
 		}
 		if p.rps > 0 && p.busy > 0 {
 			p.weight = p.rps / (p.busy*(1+used) + errorPenalty*p.eps/p.rps)
@@ -309,11 +309,11 @@ func (c *cluster) report() {
 // weigh converts the weights into strides. A pod without a usable weight gets the median of
 // the others.
 func (c *cluster) weigh() {
-	if c.scenario.Dispatch != ORCA {
+	if c.world.scenario.Dispatch != ORCA {
 		return
 	}
 	known := make([]float64, 0, len(c.ready))
-	usable := func(p *pod) bool { return p.weight > 0 && c.now >= p.since+blackout }
+	usable := func(p *pod) bool { return p.weight > 0 && c.world.now >= p.since+blackout }
 	for _, i := range c.ready {
 		if usable(&c.pods[i]) {
 			known = append(known, c.pods[i].weight)
@@ -342,7 +342,7 @@ func (c *cluster) start(number int) error {
 			return err
 		}
 	}
-	p.gone, p.draining, p.since = false, false, c.now
+	p.gone, p.draining, p.since = false, false, c.world.now
 	p.waits, p.busy, p.rps, p.eps, p.reported, p.weight = 0, 0, 0, 0, 0, 0
 	c.setReady(number, true)
 	c.weigh()
@@ -366,7 +366,7 @@ func (c *cluster) drain() {
 	c.setReady(number, false)
 	c.weigh()
 	if p.open == 0 {
-		c.later(c.scenario.Pods.StartUp, podStarts, number)
+		c.later(c.world.scenario.Pods.StartUp, podStarts, number)
 	}
 }
 
@@ -385,12 +385,12 @@ func (c *cluster) fail() error {
 	if err := c.renew(number); err != nil {
 		return err
 	}
-	c.later(c.scenario.Pods.StartUp, podStarts, number)
-	for q, at := range c.with[:c.arriving] {
+	c.later(c.world.scenario.Pods.StartUp, podStarts, number)
+	for q, at := range c.world.with[:c.world.arriving] {
 		if int(at) != number {
 			continue
 		}
-		c.with[q] = notHere
+		c.world.with[q] = notHere
 		c.moved(q, number, -1)
 		if err := c.again(q, number); err != nil {
 			return err
@@ -402,19 +402,19 @@ func (c *cluster) fail() error {
 // renew replaces the scheduler, the predictor and the device of a pod. The random numbers
 // and the busy time continue.
 func (c *cluster) renew(number int) error {
-	old := c.nodes[number]
+	old := c.world.nodes[number]
 	fresh, err := newControl(c.world, number, 1)
 	if err != nil {
 		return err
 	}
-	n := c.nodes[number]
+	n := c.world.nodes[number]
 	n.noise, n.failing, n.busy = old.noise, old.failing, old.busy
 	if old.running {
-		n.busy += max(min(c.now-old.round.Start, old.round.Took), 0)
+		n.busy += max(min(c.world.now-old.round.Start, old.round.Took), 0)
 	}
-	c.replaced = append(c.replaced, old.control)
-	c.controls[number] = fresh
-	c.ends.set(number, int64(never))
-	c.wakes.set(number, int64(never))
+	c.world.replaced = append(c.world.replaced, old.control)
+	c.world.controls[number] = fresh
+	c.world.ends.set(number, int64(never))
+	c.world.wakes.set(number, int64(never))
 	return nil
 }

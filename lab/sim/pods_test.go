@@ -25,15 +25,15 @@ func clusterOf(t *testing.T, pods int, way string, queries ...Query) *cluster {
 // reports are not used yet has the median.
 func TestWeights(t *testing.T) {
 	c := clusterOf(t, 5, ORCA)
-	c.now = 3 * time.Second
+	c.world.now = 3 * time.Second
 	for i, rps := range []float64{100, 100, 50, 100, 0} {
 		p := &c.pods[i]
-		p.until, p.rps, p.busy, p.waits = c.now, rps, 0.5, 0.015 // and 10 ms for the query itself
+		p.until, p.rps, p.busy, p.waits = c.world.now, rps, 0.5, 0.015 // and 10 ms for the query itself
 	}
-	c.pods[1].eps = 25                // a quarter of the queries
-	c.pods[3].since = c.now - ms      // it has started just now
-	c.pods[3].waits = 0               // or it would have the largest weight
-	want := []float64{100, 80, 50, 0} // utilization 1, 1.25, 1
+	c.pods[1].eps = 25                 // a quarter of the queries
+	c.pods[3].since = c.world.now - ms // it has started just now
+	c.pods[3].waits = 0                // or it would have the largest weight
+	want := []float64{100, 80, 50, 0}  // utilization 1, 1.25, 1
 	c.report()
 	for i, w := range want {
 		if got := c.pods[i].weight; i != 3 && math.Abs(got-w) > 1e-6 {
@@ -45,7 +45,7 @@ func TestWeights(t *testing.T) {
 			t.Errorf("pod %d goes with %d, want %d", i, got, want)
 		}
 	}
-	c.now += blackout
+	c.world.now += blackout
 	c.weigh()
 	if c.pods[3].stride != maxStride || c.pods[0].stride == maxStride {
 		t.Errorf("after the blackout the reports of pod 3 are not used: %d, pod 0 has %d", c.pods[3].stride, c.pods[0].stride)
@@ -188,7 +188,7 @@ func TestPodsDrain(t *testing.T) {
 		}
 	}
 	c := clusterOf(t, 2, RoundRobin, Query{})
-	c.arriving = 1
+	c.world.arriving = 1
 	if err := c.send(0); err != nil || c.pods[0].open != 1 {
 		t.Fatalf("%v, %+v", err, c.pods[0])
 	}
@@ -225,9 +225,9 @@ func TestPodsFail(t *testing.T) {
 	}
 
 	c := clusterOf(t, 3, RoundRobin, Query{})
-	c.arriving, c.pods[0].gone, c.pods[2].gone = 1, true, true
-	if err := c.send(0); err != nil || c.with[0] != answered || c.tally.services[0].Failed != 1 {
-		t.Errorf("two pods were gone, and the query is sent to a third: %v, %+v", err, c.tally.services[0].totals)
+	c.world.arriving, c.pods[0].gone, c.pods[2].gone = 1, true, true
+	if err := c.send(0); err != nil || c.world.with[0] != answered || c.world.tally.services[0].Failed != 1 {
+		t.Errorf("two pods were gone, and the query is sent to a third: %v, %+v", err, c.world.tally.services[0].totals)
 	}
 	if !c.pods[0].ready || !c.pods[2].ready {
 		t.Error("a pod that has failed is not chosen any more before that is noticed")

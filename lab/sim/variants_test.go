@@ -62,7 +62,7 @@ func (d *duel) solve(t *testing.T, queue, levels int) {
 		measured := map[int]float64{}
 		for n := 1; n*s.Sizes[0] <= s.MaxBatch; n *= 2 {
 			var e [1]models.Estimate
-			span := models.Span{Service: models.ServiceID(i), End: sc.Device.Models()[one.bound[i]].Operators, Size: n * s.Sizes[0]}
+			span := models.Span{Service: models.ServiceID(i), End: sc.Device.Models()[one.world.bound[i]].Operators, Size: n * s.Sizes[0]}
 			one.nodes[0].predictor.Predict([]models.Group{{Spans: []models.Span{span}}}, e[:])
 			measured[n] = millis(e[0].Bound)
 		}

@@ -25,7 +25,7 @@ func begun(t *testing.T, sc Scenario) *world {
 func TestSecondAnswerIsAFault(t *testing.T) {
 	w := begun(t, plainScenario(Query{}, Query{}))
 	n := w.nodes[0]
-	if err := n.arrive(0); err != nil || w.with[0] != 0 {
+	if err := n.control.arrive(0); err != nil || w.with[0] != 0 {
 		t.Fatalf("the query was refused: %v", err)
 	}
 	answer := func(id models.QueryID) error {
@@ -58,10 +58,10 @@ func TestLostWorkerRunsNothing(t *testing.T) {
 	w := begun(t, plainScenario(Query{}))
 	n := w.nodes[0]
 	n.down[0] = true // and the scheduler is not told
-	if err := n.arrive(0); err != nil {
+	if err := n.control.arrive(0); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.decide(); !errors.Is(err, ErrInvariant) || !strings.Contains(err.Error(), "whose worker is lost") {
+	if err := n.control.decide(); !errors.Is(err, ErrInvariant) || !strings.Contains(err.Error(), "whose worker is lost") {
 		t.Errorf("%v", err)
 	}
 }
