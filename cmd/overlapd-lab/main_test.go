@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/overlapd/overlapd/internal/cli/clitest"
-	"github.com/overlapd/overlapd/ort"
 )
 
 func TestMain(m *testing.M) {
@@ -22,28 +20,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"overlapd-lab": main})
 }
 
-// TestScripts runs shell sessions, as those of overlapd.
-func TestScripts(t *testing.T) {
-	library, missing := ort.Find()
-	examples, err := filepath.Abs(filepath.Join("..", "..", "docs", "examples"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	testscript.Run(t, testscript.Params{
-		Dir:                 filepath.Join("testdata", "script"),
-		RequireExplicitExec: true,
-		RequireUniqueNames:  true,
-		Setup: func(e *testscript.Env) error {
-			e.Setenv("XDG_CACHE_HOME", filepath.Join(e.WorkDir, "cache"))
-			e.Setenv("EXAMPLES", examples)
-			e.Setenv("GORACE", os.Getenv("GORACE"))
-			e.Setenv(ort.PathVariable, library)
-			return nil
-		},
-		Condition: func(condition string) (bool, error) { return condition == "ort" && missing == nil, nil },
-		Cmds:      map[string]func(*testscript.TestScript, bool, []string){"json": clitest.JSON, "perfetto": clitest.Perfetto},
-	})
-}
+func TestScripts(t *testing.T) { clitest.Scripts(t, nil) }
 
 // TestCommandLine looks for each command and flag in completion, help and manual.
 func TestCommandLine(t *testing.T) {

@@ -3,11 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"os"
-	"path/filepath"
-	"runtime"
-	"strconv"
 	"testing"
 	"time"
 
@@ -17,7 +13,6 @@ import (
 	"github.com/overlapd/overlapd/internal/cli/clitest"
 	"github.com/overlapd/overlapd/internal/fakes/fakeca"
 	"github.com/overlapd/overlapd/internal/fakes/fakemps"
-	"github.com/overlapd/overlapd/ort"
 )
 
 // serveTimeout bounds how long a daemon of a script may take to be ready.
@@ -36,53 +31,13 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"overlapd": main})
 }
 
-// TestScripts runs shell sessions. Besides testscript's own they have
+// TestScripts runs shell sessions. Besides those of [clitest.Scripts] they have the commands
 //
-//	json PATH [REGEXP]    looks into the JSON object on the last standard output
-//	perfetto FILE         checks a trace by the rules of Perfetto
 //	serving LOG           waits until the daemon that logs there is ready; sets $URL and $SECURE_URL
 //	authority             makes an authority, ca.pem, and pairs of it: server.pem, server.key, client.pem, client.key
 //	stop-daemon           tells the daemon in the background to stop
-//
-// and the condition [ort], which holds where ONNX Runtime is.
 func TestScripts(t *testing.T) {
-	library, missing := ort.Find()
-	examples, err := filepath.Abs(filepath.Join("..", "..", "docs", "examples"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	testscript.Run(t, testscript.Params{
-		Dir:                 filepath.Join("testdata", "script"),
-		RequireExplicitExec: true,
-		RequireUniqueNames:  true,
-		Setup: func(e *testscript.Env) error {
-			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
-			e.Setenv("XDG_CACHE_HOME", filepath.Join(e.WorkDir, "cache"))
-			e.Setenv("XDG_STATE_HOME", filepath.Join(e.WorkDir, "state"))
-			e.Setenv("EXAMPLES", examples)
-			e.Setenv("GORACE", os.Getenv("GORACE"))
-			e.Setenv("CORES", strconv.Itoa(runtime.NumCPU()))
-			if missing == nil {
-				e.Setenv(ort.PathVariable, library)
-			} else {
-				e.Setenv(ort.PathVariable, "")
-			}
-			return nil
-		},
-		Condition: func(condition string) (bool, error) {
-			if condition != "ort" {
-				return false, fmt.Errorf("unknown condition %q", condition)
-			}
-			return missing == nil, nil
-		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"authority":   authorityCommand,
-			"json":        clitest.JSON,
-			"perfetto":    clitest.Perfetto,
-			"serving":     servingCommand,
-			"stop-daemon": stopDaemonCommand,
-		},
-	})
+	clitest.Scripts(t, clitest.Commands{"serving": servingCommand, "authority": authorityCommand, "stop-daemon": stopDaemonCommand})
 }
 
 // servingCommand reads the log of a daemon, in JSON, until it says that all

@@ -194,8 +194,8 @@ func (c *traceChecker) atEnd() {
 	}
 }
 
-// Perfetto checks a trace in a script.
-func Perfetto(ts *testscript.TestScript, neg bool, args []string) {
+// checkTrace checks a trace in a script.
+func checkTrace(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: perfetto FILE")
 	}

@@ -4,16 +4,66 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
+	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/overlapd/overlapd/ort"
 )
 
-// JSON checks one value of the JSON object that was printed last. The
+// Commands are commands of scripts by name.
+type Commands = map[string]func(ts *testscript.TestScript, neg bool, args []string)
+
+// Scripts runs the shell sessions in testdata/script of a program. Besides testscript's own
+// commands and those of the program they have
+//
+//	json PATH [REGEXP]    looks into the JSON object on the last standard output
+//	perfetto FILE         checks a trace by the rules of Perfetto
+//
+// and the condition [ort], which holds where ONNX Runtime is.
+func Scripts(t *testing.T, own Commands) {
+	library, missing := ort.Find() // the path is empty where it is missing
+	examples, err := filepath.Abs(filepath.Join("..", "..", "docs", "examples"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := Commands{"json": checkJSON, "perfetto": checkTrace}
+	maps.Copy(commands, own)
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			// Nothing is written outside the folder of the script.
+			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
+			e.Setenv("XDG_CACHE_HOME", filepath.Join(e.WorkDir, "cache"))
+			e.Setenv("XDG_STATE_HOME", filepath.Join(e.WorkDir, "state"))
+			e.Setenv("EXAMPLES", examples)
+			e.Setenv("GORACE", os.Getenv("GORACE"))
+			e.Setenv("CORES", strconv.Itoa(runtime.NumCPU()))
+			e.Setenv(ort.PathVariable, library)
+			return nil
+		},
+		Condition: func(condition string) (bool, error) {
+			if condition != "ort" {
+				return false, fmt.Errorf("unknown condition %q", condition)
+			}
+			return missing == nil, nil
+		},
+		Cmds: commands,
+	})
+}
+
+// checkJSON checks one value of the JSON object that was printed last. The
 // whole value must match the expression; strings are taken without quotes.
-func JSON(ts *testscript.TestScript, neg bool, args []string) {
+func checkJSON(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 1 || len(args) > 2 {
 		ts.Fatalf("usage: json PATH [REGEXP]")
 	}
