@@ -348,7 +348,7 @@ func TestSourceOfPredictors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			conf, o := zooConfig(t)
 			conf.Predictor.Source = c.source
-			log := &logBuffer{}
+			log := fakeworkers.NewLog()
 			p := &pool{config: conf, log: zerolog.New(log), life: t.Context()}
 			p.state = openTestState(t, t.TempDir())
 			defer closeState(t, p.state)

@@ -108,7 +108,7 @@ func emulatedConfig(t *testing.T, change func(*config.Config)) config.Config {
 type emulatedDaemon struct {
 	*Daemon
 	t    *testing.T
-	log  *logBuffer
+	log  fmt.Stringer
 	end  context.CancelFunc
 	over chan error
 }
@@ -130,9 +130,10 @@ func serveEmulatedBy(t *testing.T, c config.Config, o Options) *emulatedDaemon {
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	d := &emulatedDaemon{t: t, log: &logBuffer{}, over: make(chan error, 1)}
+	log := fakeworkers.NewLog()
+	d := &emulatedDaemon{t: t, log: log, over: make(chan error, 1)}
 	var err error
-	o.Version, o.Device, o.Cores, o.Log = "test", "this machine", 1, zerolog.New(d.log)
+	o.Version, o.Device, o.Cores, o.Log = "test", "this machine", 1, zerolog.New(log)
 	d.Daemon, err = New(c, o)
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +31,7 @@ type rig struct {
 	workers *fakeworkers.Workers   // of the first device
 	pool    []*fakeworkers.Workers // of all
 	seen    *follower
-	log     *logBuffer
+	log     fmt.Stringer
 	started bool // the loop was
 	stopped bool
 
@@ -79,26 +78,6 @@ func (f *follower) counts() (open, dropped int) {
 	return f.open, f.dropped
 }
 
-// logBuffer is a log.
-type logBuffer struct {
-	mu struct {
-		sync.Mutex
-		bytes.Buffer
-	}
-}
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mu.Write(b)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mu.Buffer.String()
-}
-
 // newRig makes a daemon whose loop does not run yet.
 func newRig(t *testing.T, o rigOptions) *rig {
 	t.Helper()
@@ -119,7 +98,8 @@ func newRig(t *testing.T, o rigOptions) *rig {
 			o.change(c)
 		}
 	})
-	r := &rig{t: t, services: o.services, workers: fakeworkers.New(t, 0, o.services), seen: &follower{}, log: &logBuffer{}}
+	log := fakeworkers.NewLog()
+	r := &rig{t: t, services: o.services, workers: fakeworkers.New(t, 0, o.services), seen: &follower{}, log: log}
 	r.pool = append(r.pool, r.workers)
 	for i := 1; i < o.devices; i++ {
 		r.pool = append(r.pool, fakeworkers.New(t, i, o.services))
@@ -132,7 +112,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	}
 	d, err := New(c, Options{
 		Version: "test", Device: "fake", Cores: 1, Fit: o.fit, Offline: true, move: o.move, listener: r.seen,
-		Log: zerolog.New(r.log).Level(zerolog.DebugLevel),
+		Log: zerolog.New(log).Level(zerolog.DebugLevel),
 		workers: func(e executor.Options) (loop.Workers, error) {
 			var inputs []*wire.InputArena
 			for _, s := range e.Services {

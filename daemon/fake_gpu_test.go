@@ -29,6 +29,7 @@ import (
 	"github.com/overlapd/overlapd/executor/child"
 	gpufake "github.com/overlapd/overlapd/internal/fakes/fakegpu"
 	"github.com/overlapd/overlapd/internal/fakes/fakemps"
+	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments"
@@ -119,7 +120,7 @@ type gpuRig struct {
 	before string // state of the GPU
 	config config.Config
 	opts   Options
-	log    *logBuffer
+	log    fmt.Stringer
 	stop   func() error
 }
 
@@ -139,7 +140,8 @@ func newGPURig(t *testing.T, services ...string) *gpuRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &gpuRig{t: t, server: gpufake.New(), config: config.Default(), log: &logBuffer{}}
+	log := fakeworkers.NewLog()
+	r := &gpuRig{t: t, server: gpufake.New(), config: config.Default(), log: log}
 	c := &r.config
 	c.Device, c.Listen, c.GRPCListen, c.StateDir = config.DeviceCUDA, "127.0.0.1:0", "", t.TempDir()
 	c.MPS.Dir = filepath.Join(dir, "mps")
@@ -153,7 +155,7 @@ func newGPURig(t *testing.T, services ...string) *gpuRig {
 	}
 	r.opts = Options{
 		Worker: []string{os.Args[0], workerArgument}, Version: "test", Device: "a processor", Cores: 1,
-		Log: zerolog.New(r.log),
+		Log: zerolog.New(log),
 		GPU: gpu.Options{
 			NVML: func() (*cuda.Host, error) { return cuda.Open(r.server) }, Boot: "this boot", MPS: mps.Options{
 				Program: program, Poll: 20 * time.Millisecond, Policy: child.Policy{BackoffMin: time.Millisecond, BackoffMax: 10 * time.Millisecond},

@@ -19,7 +19,7 @@ import (
 // A daemon has a tracer if the configuration or the environment names a
 // collector, and is refused if it cannot have the one that is configured.
 func TestNewTracer(t *testing.T) {
-	log := new(logBuffer)
+	log := fakeworkers.NewLog()
 	daemonOf := func(change func(*config.Config)) *Daemon {
 		c := config.Default()
 		change(&c)

@@ -152,7 +152,7 @@ func TestGroupThatCannotBeSent(t *testing.T) {
 	r.workers.RunsOn(&fakeworkers.Calm)
 	isServed(t, r, mustSubmit(t, r, 0), mustSubmit(t, r, 1))
 	if r.sync(); !strings.Contains(r.log.String(), "sending a round to the workers failed") {
-		t.Errorf("the log has nothing of it: %s", &r.log)
+		t.Errorf("the log has nothing of it: %s", r.log)
 	}
 	r.replays()
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
@@ -118,23 +119,26 @@ func TestOverrunLeavesTheDeviceToOthers(t *testing.T) {
 	isServed(t, b, again)
 }
 
-// A span that was set apart and ends before the deadline of its query is answered
-// with its outputs.
-func TestOverrunInTime(t *testing.T) {
+// overrun starts a loop of two services and a query of the first, whose span does not end.
+func overrun(t *testing.T) (*rig, *fakeworkers.Workers, *query.Call) {
 	b, f := startLoop(t, 2, func(c *config.Config) { c.Services[1].Target = 2 * time.Second })
 	f.Be(fakeworkers.Endless, true)
 	slow := mustSubmit(t, b, 0)
 	f.AwaitApart(1)
+	return b, f, slow
+}
+
+// A span that was set apart and ends before the deadline of its query is answered
+// with its outputs.
+func TestOverrunInTime(t *testing.T) {
+	b, f, slow := overrun(t)
 	f.EndApart(models.SpanDone)
 	isServed(t, b, slow)
 }
 
 // Who is set apart with a worker that dies is run again.
 func TestOverrunIsLost(t *testing.T) {
-	b, f := startLoop(t, 2, func(c *config.Config) { c.Services[1].Target = 2 * time.Second })
-	f.Be(fakeworkers.Endless, true)
-	slow := mustSubmit(t, b, 0)
-	f.AwaitApart(1)
+	b, f, slow := overrun(t)
 	f.EndApart(models.SpanLost)
 	f.Kill(0)
 	f.Revive(0, fakeworkers.Operators)
@@ -145,10 +149,7 @@ func TestOverrunIsLost(t *testing.T) {
 
 // A client that leaves while its span does not end is answered at once.
 func TestOverrunIsCancelled(t *testing.T) {
-	b, f := startLoop(t, 2, func(c *config.Config) { c.Services[1].Target = 2 * time.Second })
-	f.Be(fakeworkers.Endless, true)
-	slow := mustSubmit(t, b, 0)
-	f.AwaitApart(1)
+	b, f, slow := overrun(t)
 	batch := f.Sent()[0][0].Batch
 	slow.Service.Backend.Cancel(slow)
 	if err := answerOf(t, b, slow); err == nil || !f.Abandoned(batch) {

@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +45,7 @@ type rig struct {
 	pool    []*fakeworkers.Workers
 	workers *fakeworkers.Workers // of the first device
 	seen    follower
-	log     logBuffer
+	log     fmt.Stringer
 	journal string // the file of decisions
 	keeper  *Keeper
 	dir     string // of the state file
@@ -68,26 +67,6 @@ type rigOptions struct {
 	groups   int  // so many
 	dir      string
 	prepare  func(*fakeworkers.Workers)
-}
-
-// logBuffer is a log.
-type logBuffer struct {
-	mu struct {
-		sync.Mutex
-		bytes.Buffer
-	}
-}
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mu.Write(b)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mu.Buffer.String()
 }
 
 // follower counts turns of the loop, and remembers what groups of two were predicted to take.
@@ -122,7 +101,9 @@ func (f *follower) estimate() models.Estimate {
 
 func newRig(t *testing.T, o rigOptions) *rig {
 	t.Helper()
-	r := &rig{t: t}
+	log := fakeworkers.NewLog()
+	r := &rig{t: t, log: log}
+	logger := zerolog.New(log)
 	r.config = fakeworkers.Config(o.services, func(c *config.Config) {
 		for i := range o.devices {
 			c.Devices = append(c.Devices, config.Device{Name: fmt.Sprint("d", i), Kind: config.DeviceCPU, Cores: fmt.Sprint(i)})
@@ -139,7 +120,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	})
 	life, end := context.WithCancel(context.Background())
 	options := Options{
-		Log: zerolog.New(&r.log).Level(zerolog.DebugLevel), Life: life, Goroutines: new(sync.WaitGroup), Move: o.move, Listeners: []observe.Listener{&r.seen},
+		Log: logger.Level(zerolog.DebugLevel), Life: life, Goroutines: new(sync.WaitGroup), Move: o.move, Listeners: []observe.Listener{&r.seen},
 		Learning: learning.Options{Policy: r.config.Policy},
 	}
 	if o.measures {
@@ -150,7 +131,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		r.dir = t.TempDir()
 	}
 	file, store := openStore(t, r.dir)
-	r.keeper = NewKeeper(store, zerolog.New(&r.log))
+	r.keeper = NewKeeper(store, logger)
 	options.Keeper = r.keeper
 	if o.predictor != nil {
 		options.Learning.File, options.Learning.Configured = "given", o.predictor

@@ -47,9 +47,6 @@ func Model(service, operators int) training.Model {
 	return training.Model{Name: Config(service+1, nil).Services[service].Name, Hash: Hash(service, operators) + "/1 threads", Operators: operators}
 }
 
-// Nearly reports whether two times in microseconds are the same but for rounding.
-func Nearly(a, b float64) bool { return math.Abs(a-b) < 0.01 }
-
 // Rows returns how many spans the groups have that were measured, and
 // fails the test where a row is not what the device takes.
 func Rows(t *testing.T, d *training.Dataset, device *Device) (spans map[int]int) {
@@ -65,7 +62,7 @@ func Rows(t *testing.T, d *training.Dataset, device *Device) (spans map[int]int)
 			s.Service = service
 			group = append(group, executor.SpanOutcome{SpanOutcome: models.SpanOutcome{Span: s}})
 		}
-		if want := float64(device.Group(group)) / 1e3; !Nearly(row.Median, want) || row.Repeats != 3 {
+		if want := float64(device.Group(group)) / 1e3; math.Abs(row.Median-want) > 0.01 || row.Repeats != 3 {
 			t.Errorf("%v: %v µs in %d runs, want %v in 3", row.Group, row.Median, row.Repeats, want)
 		}
 		spans[len(row.Group.Spans)]++
