@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
 	"go.etcd.io/bbolt"
 
 	"github.com/overlapd/overlapd/daemon/config"
@@ -266,7 +267,7 @@ func (s *State) ImportPredictor(path string, c *config.Config, o Options) (what 
 		return "", err
 	}
 	if c != nil {
-		err = o.devices(c.Expanded(), func(p *pool) error {
+		err = o.devices(c.Expanded(), func(p pool) error {
 			_, err := p.knows(a)
 			return err
 		})
@@ -330,11 +331,11 @@ func putMissing[T any](s *State, bucket string, values map[string]T) error {
 // knows returns how many services on the artifact's device the artifact knows, or an error
 // with all differences. The number of operators is not compared here: only the workers know
 // it once they have loaded the models.
-func (p *pool) knows(a *artifact) (services int, err error) {
+func (p pool) knows(a *artifact) (services int, err error) {
 	var faults []error
-	for i, u := range p.devices {
+	for i, u := range p {
 		// Devices of one kind are compared once.
-		if i > 0 && u.text == p.devices[i-1].text {
+		if i > 0 && u.text == p[i-1].text {
 			continue
 		}
 		known, err := u.knows(a)
@@ -397,24 +398,23 @@ func (u *poolDevice) knowsModel(a *artifact, s *config.Service) (bool, error) {
 // takeSource imports the artifact of predictor.source that knows most services, and of
 // several such the newest. If there is none, the daemon measures, as it does without a
 // source.
-func (p *pool) takeSource() {
-	source := p.config.Predictor.Source
+func (s *State) takeSource(ctx context.Context, source string, devices pool, log zerolog.Logger) {
 	if source == "" {
 		return
 	}
-	places, err := artifactsOf(p.life, source)
+	places, err := artifactsOf(ctx, source)
 	if err != nil {
-		p.log.Warn().Err(err).Msg("listing the source of predictors failed")
+		log.Warn().Err(err).Msg("listing the source of predictors failed")
 		return
 	}
 	var best *artifact
 	var most int
 	var faults []error
 	for _, place := range places {
-		a, err := readArtifact(p.life, place)
+		a, err := readArtifact(ctx, place)
 		var known int
 		if err == nil {
-			known, err = p.knows(a)
+			known, err = devices.knows(a)
 		}
 		switch {
 		case err != nil:
@@ -426,14 +426,14 @@ func (p *pool) takeSource() {
 	// Artifacts that do not fit are normal in a shared folder, so they are only logged.
 	refused := errors.Join(faults...)
 	if best == nil {
-		p.log.Warn().Err(refused).Str("source", redacted(source)).Msg("the source has no predictor for these models on this device; groups are measured instead")
+		log.Warn().Err(refused).Str("source", redacted(source)).Msg("the source has no predictor for these models on this device; groups are measured instead")
 		return
 	}
-	if err := p.state.take(best); err != nil {
-		p.log.Warn().Err(err).Msg("storing the predictor from the source failed")
+	if err := s.take(best); err != nil {
+		log.Warn().Err(err).Msg("storing the predictor from the source failed")
 		return
 	}
-	p.log.Info().Str("predictor", best.text()).AnErr("others", refused).Msg("predictor taken from the source")
+	log.Info().Str("predictor", best.text()).AnErr("others", refused).Msg("predictor taken from the source")
 }
 
 // artifactsOf returns the source itself, or the artifacts in it if it is a folder. A file

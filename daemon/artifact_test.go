@@ -349,12 +349,11 @@ func TestSourceOfPredictors(t *testing.T) {
 			conf, o := zooConfig(t)
 			conf.Predictor.Source = c.source
 			log := fakeworkers.NewLog()
-			p := &pool{config: conf, log: zerolog.New(log), life: t.Context()}
-			p.state = openTestState(t, t.TempDir())
+			p := &profiles{state: openTestState(t, t.TempDir()), log: zerolog.New(log)}
 			defer closeState(t, p.state)
-			p.devices = pooled(poolDevice{config: conf, log: zerolog.Nop(), text: o.Device, cores: o.Cores, life: p.life}, nil)
-			p.takeSource()
-			got := p.learning(nil)
+			devices := pooled(poolDevice{config: conf, log: zerolog.Nop(), text: o.Device, cores: o.Cores, life: t.Context()}, nil)
+			p.state.takeSource(t.Context(), c.source, devices, p.log)
+			got := p.learning(&conf, nil)
 			says(t, log.String(), c.says...)
 			if strings.Contains(log.String(), "secret") {
 				t.Error("the log has the password")

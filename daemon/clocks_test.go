@@ -20,7 +20,7 @@ func TestMeasuresBothClocks(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2, device: &gpu})
 	r.await("solo")
 	r.stop()
-	d, _ := stored(t, r.config.StateDir)
+	d, _ := stored(t, r.Config().StateDir)
 	spans := map[int]int{}
 	for _, row := range d.Rows {
 		var outcome executor.Outcome
@@ -60,7 +60,7 @@ func TestServesWithBothClocks(t *testing.T) {
 		if got := o.Services[0].Requests; got.Spans.Count != 1 || got.Spans.Took != engine || got.Device.Took != onDevice {
 			t.Errorf("clock %v: %+v, want %v and %v", clock, got, engine, onDevice)
 		}
-		if told := strings.Contains(scrape(t, r.Daemon), `overlapd_span_device_seconds_total{service="s0"} 0.0002`); told != (clock > 0) {
+		if told := strings.Contains(scrape(t, r.published()), `overlapd_span_device_seconds_total{service="s0"} 0.0002`); told != (clock > 0) {
 			t.Errorf("clock %v: it is told: %t", clock, told)
 		}
 		page := r.backend.Timeline().Read(0, 9, nil)

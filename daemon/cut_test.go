@@ -131,11 +131,11 @@ func TestSpecOfAGPU(t *testing.T) {
 		u.config.MPS.Mode, u.config.StateDir = mode, t.TempDir()
 		service := config.DefaultService()
 		service.Name, service.Model = "a", "none.onnx"
-		spec, _, err := u.worker(0, &service)
+		place, err := u.worker(0, &service)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := spec.Load.CUDA
+		c := place.Worker.Load.CUDA
 		if c == nil || !c.TF32 || c.MPS == nil || *c.MPS != (mode != config.MPSOff) {
 			t.Errorf("MPS %s: %+v", mode, c)
 		}

@@ -4,18 +4,22 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/loop"
-	"github.com/overlapd/overlapd/daemon/observe/tracing"
+	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/overlap/journal"
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/training"
 )
 
 const (
@@ -30,17 +34,24 @@ const (
 // Daemon is a running overlapd: the state file, the devices, the loop that schedules them,
 // and the endpoints. New opens it, and Run or Measure runs it.
 type Daemon struct {
-	pool
-	config config.Config
-	gpus   []*gpu.GPU
+	config  effective
+	log     zerolog.Logger
+	state   *State
+	keeper  *loop.Keeper
+	gpus    []*gpu.GPU
+	devices pool
+	backend *loop.Backend
+
+	// recorder is nil without metrics.
+	recorder *metrics.Recorder
+
+	// decisions is nil without a decision log.
+	decisions *journal.Writer
 
 	// tracer is nil if queries are not traced.
 	tracer *otlp.Tracer
 	front  front
 	access *access.Access
-
-	// configured guards config while the daemon runs.
-	configured sync.Mutex
 
 	// reloading is locked by a running reload.
 	reloading sync.Mutex
@@ -48,8 +59,9 @@ type Daemon struct {
 	// failed receives why the daemon must end by itself. Only the first error counts.
 	failed chan error
 
-	// die cancels life, the context of everything besides serving.
-	die context.CancelFunc
+	// life is the context of everything besides serving. die cancels it.
+	life context.Context
+	die  context.CancelFunc
 
 	// running counts the scheduler and the goroutines it starts. close waits for them.
 	running sync.WaitGroup
@@ -64,8 +76,7 @@ type Daemon struct {
 func New(c config.Config, o Options) (d *Daemon, err error) {
 	whole := c.Expanded()
 	c = config.Divided(whole, c.Policy)
-	d = &Daemon{config: c, failed: make(chan error, 1)}
-	d.pool = pool{config: c, log: o.Log, goroutines: &d.running}
+	d = &Daemon{config: effective{config: c}, log: o.Log, failed: make(chan error, 1)}
 	d.life, d.die = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
@@ -91,7 +102,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 		d.log.Warn().Str("kept_as", aside).Msg("the state file was damaged and renamed; everything is measured again")
 	}
 	one := poolDevice{
-		config: c, log: o.Log, text: o.Device, runtime: o.Runtime, state: d.state, cores: o.Cores, life: d.life, goroutines: d.goroutines, failed: d.failed,
+		config: c, log: o.Log, text: o.Device, runtime: o.Runtime, state: d.state, cores: o.Cores, life: d.life, failed: d.failed,
 	}
 	if c.Emulated() {
 		if d.devices, err = emulate(one, &o); err != nil {
@@ -100,7 +111,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	}
 	if !o.Offline {
 		// Addresses are opened before GPUs, which take seconds and change the host.
-		if err = d.openAccess(); err != nil {
+		if err = d.openAccess(&c); err != nil {
 			return d, err
 		}
 		if err = d.front.listen(&c, &o); err != nil {
@@ -117,15 +128,21 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 		d.devices = pooled(one, d.gpus)
 	}
 	// The source is asked before the loop begins, which looks for a stored predictor.
-	d.takeSource()
+	d.state.takeSource(d.life, c.Predictor.Source, d.devices, d.log)
 	if len(d.gpus) > 0 || c.Emulated() {
 		o.Processors = 0 // driver calls block, and an emulated device polls for the end of a span
 	}
-	if err = d.openLoop(&o); err != nil || o.Offline {
+	if err = d.openLoop(&c, &o); err != nil || o.Offline {
 		return d, err
 	}
 	return d, d.openEndpoints(&c, &o)
 }
+
+// Config returns the configuration in effect, expanded.
+func (d *Daemon) Config() config.Config { return d.config.get() }
+
+// Device describes the devices that services run on.
+func (d *Daemon) Device() string { return d.devices.text() }
 
 // Addr returns the address of the HTTP endpoint.
 func (d *Daemon) Addr() net.Addr { return d.front.listener.Addr() }
@@ -173,7 +190,8 @@ func (d *Daemon) Run(ctx, hurry context.Context) error {
 		if d.front.remote != nil {
 			d.log.Info().Stringer("address", d.GRPCAddr()).Msg("listening for gRPC")
 		}
-		d.log.Info().Stringer("address", d.Addr()).Str("policy", d.config.Policy).Int("services", len(d.config.Services)).Msg("listening")
+		c := d.Config()
+		d.log.Info().Stringer("address", d.Addr()).Str("policy", c.Policy).Int("services", len(c.Services)).Msg("listening")
 	})
 	err := d.wait(ctx, d.front.served)
 	opened()
@@ -254,11 +272,11 @@ func (d *Daemon) close() error {
 		errs = append(errs, d.backend.Close())
 	}
 	errs = append(errs, d.front.close())
-	d.goroutines.Wait()
+	d.running.Wait()
 	if d.decisions != nil {
 		errs = append(errs, d.decisions.Close())
 	}
-	d.closeTracer()
+	closeTracer(d.tracer, d.log)
 	for _, g := range d.gpus {
 		errs = append(errs, g.Give())
 	}
@@ -290,6 +308,124 @@ func (d *Daemon) takeGPU(whole config.Config, o *Options) (err error) {
 	return nil
 }
 
+// openLoop creates the loop and everything of it that can fail.
+func (d *Daemon) openLoop(c *config.Config, o *Options) (err error) {
+	if d.decisions, err = openDecisions(c, d.log); err != nil {
+		return err
+	}
+	d.devices.account()
+	stored := &profiles{d.state, d.keeper, d.devices, d.log}
+	l := loop.Options{
+		Log: d.log, Learning: stored.learning(c, o.Fit), Fit: d.fitting(o.Fit), Keeper: d.keeper, Journal: d.decisions, Profiles: stored,
+		Header: journal.Header{Version: o.Version, Commit: o.Commit, Device: d.Device()}, Life: d.life, Goroutines: &d.running,
+		Processors: o.Processors,
+	}
+	if l.Move = o.move; l.Move == nil {
+		l.Move = move
+	}
+	var specs [][]executor.ServiceSpec
+	if l.Places, specs, err = d.devices.placeAll(c); err != nil {
+		return err
+	}
+	for i, u := range d.devices {
+		l.Devices = append(l.Devices, u.describe(o, specs[i]))
+	}
+	if c.Metrics {
+		d.recorder = metrics.NewRecorder(c.Names())
+		l.Listeners = append(l.Listeners, d.recorder)
+	}
+	if o.listener != nil {
+		l.Listeners = append(l.Listeners, o.listener)
+	}
+	d.backend, err = loop.New(*c, l)
+	return err
+}
+
+// move moves a batch between the workers of two devices, which must be executors.
+func move(number uint64, from, to loop.Workers, batch executor.SpanRequest, planned time.Duration) error {
+	return executor.Move(number, from.(*executor.Executor), to.(*executor.Executor), batch, planned)
+}
+
+// openDecisions opens the decision log, or returns nil if none is configured.
+func openDecisions(all *config.Config, log zerolog.Logger) (*journal.Writer, error) {
+	c := &all.Decisions
+	if !c.Log {
+		return nil, nil
+	}
+	o := journal.DefaultOptions()
+	o.MaxFileBytes, o.MaxFiles = c.FileBytes, c.Files
+	o.Stopped = func(err error) {
+		log.Error().Err(err).Msg("writing the decision log failed and is retried; serving continues: free space in the state folder")
+	}
+	o.Resumed = func(lost uint64) {
+		log.Info().Uint64("lost", lost).Msg("writing the decision log resumed")
+	}
+	return journal.Open(all.StateDir, o)
+}
+
+// fitting returns a function that fits a predictor after storing the isolated latencies that
+// go with it, so that readers of the state file find both.
+func (d *Daemon) fitting(fit loop.FitFunc) loop.FitFunc {
+	if fit == nil {
+		return nil
+	}
+	return func(ctx context.Context, data *training.Dataset, operators map[string][]training.OperatorTimes) (*predictor.File, error) {
+		d.saveProfiles()
+		return fit(ctx, data, operators)
+	}
+}
+
+// saveProfiles stores what was measured of every service that has been ready.
+func (d *Daemon) saveProfiles() {
+	defer d.backend.Broaden()()
+	solo, calibrations := d.backend.Learned()
+	for key, known := range solo {
+		if err := d.state.save(loop.SoloProfiles, key, known); err != nil {
+			d.log.Warn().Err(err).Str("of", key).Msg("storing a measurement failed")
+		}
+	}
+	if len(calibrations) == 0 {
+		return
+	}
+	if err := d.state.saveCalibrations(calibrations); err != nil {
+		d.log.Warn().Err(err).Msg("storing the accuracy of predictors failed")
+	}
+}
+
+// start starts the loop, then the monitoring of GPUs, then the workers.
+func (d *Daemon) start() error {
+	// The loop must run before workers report events to it.
+	d.backend.Begin()
+	for _, u := range d.devices {
+		if u.part != nil && d.devices.firstOn(u.part) == u {
+			d.watchGPU(u.part)
+		}
+	}
+	return d.backend.Start()
+}
+
+// watchGPU starts the goroutines that sample a part of a GPU and handle failures of its MPS
+// server, which affect the workers of all devices on the part.
+func (d *Daemon) watchGPU(part *gpu.Part) {
+	d.running.Go(func() { part.Sample(d.life) })
+	var all clients
+	var on []int
+	for _, u := range d.devices {
+		if workers, ok := d.backend.Workers(u.index).(*executor.Executor); ok && u.part == part {
+			all, on = append(all, workers), append(on, u.index)
+		}
+	}
+	if len(all) == 0 || !part.HasMPS() {
+		return
+	}
+	lost := func(err error) {
+		for _, index := range on {
+			d.backend.LoseWorkers(index, err)
+		}
+	}
+	d.running.Go(func() { part.Watch(d.life, all, lost, d.log) })
+}
+
 // measureInterval is how often Measure reports progress.
 const measureInterval = 200 * time.Millisecond
 
@@ -313,72 +449,9 @@ func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(l
 		report(last)
 	}
 	d.backend.Drain()
-	end, cancel := context.WithTimeout(context.Background(), d.config.DrainTimeout)
+	end, cancel := context.WithTimeout(context.Background(), d.Config().DrainTimeout)
 	defer cancel()
 	_ = d.backend.StopMeasuring(end) // close reports what is left
 	d.saveProfiles()
 	return last, d.close()
-}
-
-// newTracer returns the tracer, or nil if tracing is not configured.
-func (d *Daemon) newTracer(version string) (*otlp.Tracer, error) {
-	c := d.config.Tracing
-	if c.Endpoint == "" && !tracing.FromEnvironment() {
-		return nil, nil
-	}
-	c.Instance = d.identity()
-	t, err := otlp.New(otlp.Options{
-		Tracing: c, Version: version,
-		Report: func(queries, spans uint64, why error) {
-			d.log.Warn().Err(why).Uint64("queries", queries).Uint64("spans", spans).Msg("traces cannot be sent and are lost; queries are not affected")
-		},
-	})
-	if err == nil {
-		d.log.Info().Str("endpoint", c.Endpoint).Float64("sample", c.Sample).Msg("tracing queries")
-	}
-	return t, err
-}
-
-// identity distinguishes daemons with the same service name in traces: by the configured
-// instance, the GPU, or the address.
-func (d *Daemon) identity() string {
-	switch {
-	case d.config.Tracing.Instance != "":
-		return d.config.Tracing.Instance
-	case len(d.devices) == 1 && d.devices[0].part != nil && d.devices[0].part.UUID != "":
-		return d.devices[0].part.UUID
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "localhost"
-	}
-	return host + "/" + d.config.Listen
-}
-
-// closeTracer sends the queued trace spans. If the collector does not accept them in time,
-// that is not an error of the daemon.
-func (d *Daemon) closeTracer() {
-	if d.tracer == nil {
-		return
-	}
-	limit, cancel := context.WithTimeout(context.Background(), otlp.FlushTime)
-	defer cancel()
-	if err := d.tracer.Close(limit); err != nil {
-		d.log.Warn().Err(err).Msg("traces were lost")
-	}
-}
-
-// Config returns the configuration in effect, expanded.
-func (d *Daemon) Config() config.Config {
-	d.configured.Lock()
-	defer d.configured.Unlock()
-	return d.config
-}
-
-// configure changes the configuration in effect. change must replace lists instead of
-// modifying them, because readers hold copies of the old slices.
-func (d *Daemon) configure(change func(*config.Config)) {
-	d.configured.Lock()
-	defer d.configured.Unlock()
-	change(&d.config)
 }

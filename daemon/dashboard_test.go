@@ -99,7 +99,7 @@ func TestDashboard(t *testing.T) {
 		return [...candidates(r, i => "s", "overlap").querySelectorAll("td:first-child")].map(e => e.textContent).join(" ") })()`); got != "1 2 3 –" {
 		t.Errorf("places come as %s", got)
 	}
-	if err := os.Remove(filepath.Join(d.config.StateDir, stateName)); err != nil {
+	if err := os.Remove(filepath.Join(d.Config().StateDir, stateName)); err != nil {
 		t.Fatal(err)
 	}
 	d.state.datasets.Predictors()
@@ -185,7 +185,7 @@ func TestDashboardWantsAToken(t *testing.T) {
 	}
 	other := b.open(d.url("/"), 1400, 900, "light")
 	other.await(`!byId("door").hidden`) // another tab has none
-	writeFile(t, d.config.Access.TokenFile, "0123456789abcdef-next\n")
+	writeFile(t, d.Config().Access.TokenFile, "0123456789abcdef-next\n")
 	if err := d.access.Reload(); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -79,9 +78,6 @@ type poolDevice struct {
 
 	// life is done when the daemon closes.
 	life context.Context
-
-	// goroutines counts those besides the loop.
-	goroutines *sync.WaitGroup
 }
 
 // describe returns the device as the loop sees it. specs are the workers that the daemon
@@ -194,21 +190,22 @@ func (u *poolDevice) placeOf(s *config.Service) loop.Place {
 	return p
 }
 
-// worker returns the description of a service's worker for the executor, and its place. A
-// model of the zoo is built if it does not exist. On a GPU, its memory is reserved until
+// worker returns the place of a service with the description of its worker. A model of the
+// zoo is built if it does not exist. On a GPU, its memory is reserved until
 // the place is given back; a service that does not fit is refused, and the others are
 // served.
-func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec executor.ServiceSpec, place loop.Place, err error) {
+func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (place loop.Place, err error) {
 	path, err := u.model(s.Model)
 	if err != nil {
-		return spec, place, fmt.Errorf("service %s: %w", s.Name, err)
+		return place, fmt.Errorf("service %s: %w", s.Name, err)
 	}
 	// The times of an emulated share are computed when it is created.
 	if u.emulation != nil && u.emulation.share > 0 && u.emulation.share != s.MPS.Percentage {
-		return spec, place, fmt.Errorf("service %s: active_thread_percentage of an emulated device was set to %d when it was created: restart the daemon to change it", s.Name, u.emulation.share)
+		return place, fmt.Errorf("service %s: active_thread_percentage of an emulated device was set to %d when it was created: restart the daemon to change it", s.Name, u.emulation.share)
 	}
-	w, place := &u.config.Worker, u.placeOf(s)
-	spec = executor.ServiceSpec{
+	w := &u.config.Worker
+	place = u.placeOf(s)
+	place.Worker = executor.ServiceSpec{
 		ID:   id,
 		Name: s.Name,
 		Load: wire.LoadSpec{
@@ -226,8 +223,9 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec execut
 		OutputBytes: w.OutputBytes,
 	}
 	if u.part == nil {
-		return spec, place, nil
+		return place, nil
 	}
+	spec := &place.Worker
 	spec.Env = u.part.Env(s)
 	mps := u.config.MPS.Mode != config.MPSOff // part of the device's name
 	spec.Load.CUDA = &wire.CUDASpec{
@@ -244,7 +242,7 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec execut
 		cut = spec.Load.Choose.Known.Target
 	}
 	place.GiveBack, spec.Refused = u.admit(path, s, cut, u.memory)
-	return spec, place, nil
+	return place, nil
 }
 
 // sharesCores reports whether rounds of several spans run on the cores of this machine,
@@ -365,28 +363,6 @@ func (u *poolDevice) admit(path string, s *config.Service, cut int, memory *gpu.
 		release = func() {}
 	}
 	return release, refused
-}
-
-// watchGPU starts the goroutines that sample a part of a GPU and handle failures of its MPS
-// server, which affect the workers of all devices on the part.
-func (p *pool) watchGPU(part *gpu.Part) {
-	p.goroutines.Go(func() { part.Sample(p.life) })
-	var all clients
-	var on []int
-	for _, u := range p.devices {
-		if workers, ok := p.backend.Workers(u.index).(*executor.Executor); ok && u.part == part {
-			all, on = append(all, workers), append(on, u.index)
-		}
-	}
-	if len(all) == 0 || !part.HasMPS() {
-		return
-	}
-	lost := func(err error) {
-		for _, index := range on {
-			p.backend.LoseWorkers(index, err)
-		}
-	}
-	p.goroutines.Go(func() { part.Watch(p.life, all, lost, p.log) })
 }
 
 // clients are the executors whose workers are clients of one MPS server.

@@ -265,7 +265,7 @@ func TestEmulatedLoad(t *testing.T) {
 // replays fails the test unless the decision log reproduces, and returns its records.
 func (d *emulatedDaemon) replays() (all []*journal.Record) {
 	d.t.Helper()
-	log, err := os.ReadFile(filepath.Join(d.config.StateDir, journal.FileName))
+	log, err := os.ReadFile(filepath.Join(d.Config().StateDir, journal.FileName))
 	if err != nil {
 		d.t.Fatal(err)
 	}

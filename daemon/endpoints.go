@@ -1,15 +1,21 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/http"
+	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
+	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc"
 	"github.com/overlapd/overlapd/daemon/statefile"
@@ -40,26 +46,27 @@ func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 		Host: d.backend, Memory: query.NewBudget(c.Limits.MemoryBytes), Connections: query.NewPlaces(c.Limits.Connections),
 		Version: o.Version, Log: d.log,
 	}
-	reports := &loadReports{devices: float64(len(d.devices)), epoch: time.Now()}
-	reports.status = func() *status.Status { s, _ := d.backend.StatusWithin(reportWait, false); return s }
+	last := func() *status.Status { s, _ := d.backend.StatusWithin(reportWait, false); return s }
+	reports := &loadReports{status: last, devices: float64(len(d.devices)), epoch: time.Now()}
 	q.Load = reports.text
-	d.goroutines.Go(func() { reports.keep(d.life) })
-	if d.config.Emulated() {
+	d.running.Go(func() { reports.keep(d.life) })
+	if c.Emulated() {
 		q.Label = config.DeviceEmulated
 	}
-	if d.tracer, err = d.newTracer(o.Version); err != nil {
+	if d.tracer, err = newTracer(c, d.devices, o.Version, d.log); err != nil {
 		return err
 	}
 	// A nil *otlp.Tracer in the interface would not be nil.
 	if d.tracer != nil {
 		q.Tracer = d.tracer
 	}
+	p := d.published()
 	h := http.Options{
-		Queries: q, Access: d.access, Status: d.status, Timeline: d.backend.Timeline(), OpenMetrics: !c.Access.Metrics,
+		Queries: q, Access: d.access, Status: p.status, Timeline: d.backend.Timeline(), OpenMetrics: !c.Access.Metrics,
 		Lasting: d.front.lasting,
 	}
 	if c.Metrics {
-		h.Metrics = d.newExporter(o.Version)
+		h.Metrics = p.exporter(o.Version, c.Policy)
 	}
 	if d.front.endpoint, err = http.NewEndpoint(c.Limits, h); err != nil {
 		return err
@@ -71,8 +78,8 @@ func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 }
 
 // openAccess reads tokens and certificates, and logs warnings about them.
-func (d *Daemon) openAccess() (err error) {
-	d.access, err = access.Open(accessOptions(&d.config, func(err error) {
+func (d *Daemon) openAccess(c *config.Config) (err error) {
+	d.access, err = access.Open(accessOptions(c, func(err error) {
 		if err != nil {
 			d.log.Error().Err(err).Msg("changed tokens or certificates are invalid; the previous ones stay in use")
 			return
@@ -82,67 +89,79 @@ func (d *Daemon) openAccess() (err error) {
 	if err != nil {
 		return err
 	}
-	for _, w := range slices.Concat(d.config.Exposures(), d.access.Warnings(), d.config.OpenFolders(os.Geteuid())) {
+	for _, w := range slices.Concat(c.Exposures(), d.access.Warnings(), c.OpenFolders(os.Geteuid())) {
 		d.log.Warn().Msg(w)
 	}
 	return nil
+}
+
+// newTracer returns the tracer, or nil if tracing is not configured.
+func newTracer(all *config.Config, devices pool, version string, log zerolog.Logger) (*otlp.Tracer, error) {
+	c := all.Tracing
+	if c.Endpoint == "" && !tracing.FromEnvironment() {
+		return nil, nil
+	}
+	c.Instance = identity(all, devices)
+	t, err := otlp.New(otlp.Options{
+		Tracing: c, Version: version,
+		Report: func(queries, spans uint64, why error) {
+			log.Warn().Err(why).Uint64("queries", queries).Uint64("spans", spans).Msg("traces cannot be sent and are lost; queries are not affected")
+		},
+	})
+	if err == nil {
+		log.Info().Str("endpoint", c.Endpoint).Float64("sample", c.Sample).Msg("tracing queries")
+	}
+	return t, err
+}
+
+// identity distinguishes daemons with the same service name in traces: by the configured
+// instance, the GPU, or the address.
+func identity(c *config.Config, devices pool) string {
+	switch {
+	case c.Tracing.Instance != "":
+		return c.Tracing.Instance
+	case len(devices) == 1 && devices[0].part != nil && devices[0].part.UUID != "":
+		return devices[0].part.UUID
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	return host + "/" + c.Listen
+}
+
+// closeTracer sends the queued trace spans. If the collector does not accept them in time,
+// that is not an error of the daemon.
+func closeTracer(t *otlp.Tracer, log zerolog.Logger) {
+	if t == nil {
+		return
+	}
+	limit, cancel := context.WithTimeout(context.Background(), otlp.FlushTime)
+	defer cancel()
+	if err := t.Close(limit); err != nil {
+		log.Warn().Err(err).Msg("traces were lost")
+	}
 }
 
 // scrapeTimeout is how long a scrape waits for a new status. After that it uses the last
 // one, because a stalled scheduler is what a scrape must show.
 const scrapeTimeout = 100 * time.Millisecond
 
-// newExporter returns a function that answers scrapes.
-func (d *Daemon) newExporter(version string) func() ([]byte, error) {
-	return metrics.NewExporter(version, d.config.Policy, d.recorder, d.scrape).Text
-}
+// published is what the daemon says about itself: the status, and the metrics.
+type published struct {
+	backend *loop.Backend
+	devices pool
 
-// scrape returns what the metrics need besides the recorder's counts.
-func (d *Daemon) scrape() (s metrics.Scrape) {
-	s.Status, _ = d.backend.StatusWithin(scrapeTimeout, false)
-	d.weigh(s.Status)
-	// The load is published separately, and knows whether the scheduler makes progress.
-	s.Load = *d.backend.Timeline().Load(d.backend.Live())
-	s.Traces = d.tracer.Counts()
-	d.storage().count(&s)
-	return s
-}
+	// recorder is nil without metrics, tracer if queries are not traced.
+	recorder *metrics.Recorder
+	tracer   *otlp.Tracer
 
-// weigh adds the current memory of the workers to a status.
-func (d *Daemon) weigh(s *status.Status) {
-	s.Services = slices.Clone(s.Services) // others share the slice
-	for i := range s.Services {
-		to := &s.Services[i]
-		for _, u := range d.devices {
-			if worker, err := d.backend.Workers(u.index).State(to.ID); err == nil {
-				to.IntermediateBytes += worker.IntermediateBytes
-				to.ResidentBytes += worker.ResidentBytes
-			}
-		}
-	}
-}
-
-// status returns the current status, or false if the scheduler goroutine does not respond.
-func (d *Daemon) status() (*status.Status, bool) {
-	s, ok := d.backend.FullStatus()
-	if !ok {
-		return nil, false
-	}
-	d.weigh(s)
-	s.NotStored = d.storage().count(new(metrics.Scrape))
-	return s, true
-}
-
-// storage says what the daemon cannot store. The daemon continues to serve, so it must be
-// reported.
-type storage struct {
-	// state is nil if there is no state file.
+	// state is nil without a state file. aside is set if the file was damaged when the daemon
+	// started.
 	state *statefile.File
-
-	// aside is set if the state file was damaged when the daemon started.
 	aside bool
 
-	// decisions is nil if there is no decision log.
+	// decisions is nil without a decision log.
 	decisions decisionLog
 }
 
@@ -151,26 +170,70 @@ type decisionLog interface {
 	Lost() (events uint64, fault error)
 }
 
-// storage returns the current storage of the daemon.
-func (d *Daemon) storage() (s storage) {
+// published returns what the daemon says about itself.
+func (d *Daemon) published() *published {
+	p := &published{backend: d.backend, devices: d.devices, recorder: d.recorder, tracer: d.tracer}
 	if d.state != nil {
-		s.state, s.aside = d.state.db, d.state.aside
+		p.state, p.aside = d.state.db, d.state.aside
 	}
+	// A nil *journal.Writer in the interface would not be nil.
 	if d.decisions != nil {
-		s.decisions = d.decisions
+		p.decisions = d.decisions
 	}
+	return p
+}
+
+// exporter returns a function that answers scrapes.
+func (p *published) exporter(version, policy string) func() ([]byte, error) {
+	return metrics.NewExporter(version, policy, p.recorder, p.scrape).Text
+}
+
+// scrape returns what the metrics need besides the recorder's counts.
+func (p *published) scrape() (s metrics.Scrape) {
+	s.Status, _ = p.backend.StatusWithin(scrapeTimeout, false)
+	p.weigh(s.Status)
+	// The load is published separately, and knows whether the scheduler makes progress.
+	s.Load = *p.backend.Timeline().Load(p.backend.Live())
+	s.Traces = p.tracer.Counts()
+	p.unstored(&s)
 	return s
 }
 
-// count adds what cannot be stored to a scrape, and returns a sentence for each.
-func (s storage) count(to *metrics.Scrape) (faults []string) {
-	c := &to.Storage
-	c.StateSetAside = s.aside
-	if s.state != nil && s.state.Lost() != nil {
-		c.StateLost, faults = true, append(faults, s.state.Lost().Error())
+// weigh adds the current memory of the workers to a status.
+func (p *published) weigh(s *status.Status) {
+	s.Services = slices.Clone(s.Services) // others share the slice
+	for i := range s.Services {
+		to := &s.Services[i]
+		for _, u := range p.devices {
+			if worker, err := p.backend.Workers(u.index).State(to.ID); err == nil {
+				to.IntermediateBytes += worker.IntermediateBytes
+				to.ResidentBytes += worker.ResidentBytes
+			}
+		}
 	}
-	if s.decisions != nil {
-		lost, err := s.decisions.Lost()
+}
+
+// status returns the current status, or false if the scheduler goroutine does not respond.
+func (p *published) status() (*status.Status, bool) {
+	s, ok := p.backend.FullStatus()
+	if !ok {
+		return nil, false
+	}
+	p.weigh(s)
+	s.NotStored = p.unstored(new(metrics.Scrape))
+	return s, true
+}
+
+// unstored adds to a scrape what the daemon cannot store, and returns a sentence for each.
+// The daemon continues to serve, so it must be reported.
+func (p *published) unstored(to *metrics.Scrape) (faults []string) {
+	c := &to.Storage
+	c.StateSetAside = p.aside
+	if p.state != nil && p.state.Lost() != nil {
+		c.StateLost, faults = true, append(faults, p.state.Lost().Error())
+	}
+	if p.decisions != nil {
+		lost, err := p.decisions.Lost()
 		if c.DecisionsLost = lost; err != nil {
 			c.LogStopped = true
 			faults = append(faults, fmt.Sprintf("writing the decision log failed, and %d events were lost: %v; it resumes when the state folder can be written", lost, err))

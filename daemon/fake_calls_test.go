@@ -25,7 +25,7 @@ type backend struct {
 // newBackend returns a loop that does not run yet.
 func newBackend(t testing.TB, c config.Config, w loop.Workers, log *journal.Writer) *backend {
 	t.Helper()
-	d := &Daemon{config: c, pool: pool{config: c, log: zerolog.Nop(), devices: []*poolDevice{{}}}}
+	d := &Daemon{config: effective{config: c}, log: zerolog.Nop(), devices: pool{{}}}
 	o := loop.Options{
 		Log: d.log, Learning: learningOptions(&c), Journal: log,
 		Goroutines: new(sync.WaitGroup), Life: context.Background(),

@@ -77,7 +77,7 @@ func serveHTTP(t testing.TB, q *query.Server, l config.Limits) net.Addr {
 	t.Helper()
 	o := http.Options{Queries: q}
 	if b, ok := q.Host.(*backend); ok {
-		o.Status, o.Timeline = daemonOf(b).status, b.Timeline()
+		o.Status, o.Timeline = publishedBy(b).status, b.Timeline()
 	}
 	e, err := http.NewEndpoint(l, o)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // text returns a fresh response to a scrape.
 func (r *gpuRig) text() string {
 	r.t.Helper()
-	return scrape(r.t, r.Daemon)
+	return scrape(r.t, r.published())
 }
 
 // A GPU is told of as NVML sees it, and an instance of one by what it knows: it

@@ -80,7 +80,7 @@ func scrapeOfEverything(t *testing.T) string {
 	g.Utilization.Known, g.Memory.Known, g.Power.Known, g.PowerLimit.Known = true, true, true, true
 	g.Utilization.Value.GPU = 41
 	text, err := metrics.NewExporter("test", "overlap", d.recorder, func() metrics.Scrape {
-		s := d.scrape()
+		s := d.published().scrape()
 		s.GPU = []gpu.Status{{Sample: &g}}
 		return s
 	}).Text()

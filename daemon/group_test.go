@@ -52,7 +52,7 @@ func (r *rig) group(first *query.Call) (calls []*query.Call) {
 func (r *rig) replays() {
 	r.t.Helper()
 	r.stop()
-	path := filepath.Join(r.config.StateDir, journal.FileName)
+	path := filepath.Join(r.Config().StateDir, journal.FileName)
 	log, err := os.Open(path)
 	if err != nil {
 		r.t.Fatal(err)
@@ -62,7 +62,7 @@ func (r *rig) replays() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if policy := found.Config.Policy; policy != r.Daemon.config.Policy || found.Rounds == 0 || found.Torn || found.Lost > 0 {
+	if policy := found.Config.Policy; policy != r.Config().Policy || found.Rounds == 0 || found.Torn || found.Lost > 0 {
 		r.t.Errorf("replay: policy %s, %d rounds, torn is %v, %d records lost", policy, found.Rounds, found.Torn, found.Lost)
 	}
 }

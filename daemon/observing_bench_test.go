@@ -119,7 +119,7 @@ func middle(values []float64) float64 {
 
 // scrapeEvery scrapes until the function that it returns is called.
 func scrapeEvery(t testing.TB, b *backend, pause time.Duration) (end func()) {
-	text := daemonOf(b).newExporter("test")
+	text := publishedBy(b).exporter("test", "overlap")
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)

@@ -19,7 +19,7 @@ func TestMeasuredOverrunKeepsItsService(t *testing.T) {
 	id := spans[0].Service
 	call := mustSubmit(t, r.backend, 1-int(id)) // for which the round has no time
 	r.workers.AwaitApart(len(spans))
-	name := r.config.Services[id].Name
+	name := r.Config().Services[id].Name
 	rr.begin(func(c *config.Config) {
 		c.Services = slices.DeleteFunc(c.Services, func(s config.Service) bool { return s.Name == name })
 	})

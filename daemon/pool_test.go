@@ -97,7 +97,7 @@ func TestPoolSharesAQueue(t *testing.T) {
 	if s := o.Services[0]; !slices.Equal(s.Replicas, want) || s.Finished != 60 {
 		t.Errorf("%+v", s)
 	}
-	tells(t, scrape(t, d.Daemon), `overlapd_worker_ready{device="right",service="s0"} 1`)
+	tells(t, scrape(t, d.published()), `overlapd_worker_ready{device="right",service="s0"} 1`)
 	d.stop()
 	d.replays()
 }

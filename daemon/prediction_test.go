@@ -152,7 +152,7 @@ func TestModelChangeRebinds(t *testing.T) {
 	r.workers.Revive(1, fakeworkers.Operators)
 	r.await("serving")
 	r.stop()
-	d, _ := stored(t, r.config.StateDir)
+	d, _ := stored(t, r.Config().StateDir)
 	if want := []training.Model{fakeworkers.Model(0, fakeworkers.Operators), fakeworkers.Model(1, fakeworkers.Operators+1)}; !slices.Equal(d.Models, want) {
 		t.Errorf("measured %+v, want %+v", d.Models, want)
 	}
@@ -191,11 +191,11 @@ func TestModelChangeWhileMeasuring(t *testing.T) {
 	says(t, r.await("solo").Reason, "20 of 20")
 	r.stop()
 	// Of the first model there is what it took alone.
-	d, _ := stored(t, r.config.StateDir, fakeworkers.Model(1, fakeworkers.Operators))
+	d, _ := stored(t, r.Config().StateDir, fakeworkers.Model(1, fakeworkers.Operators))
 	if fakeworkers.Rows(t, d, &fakeworkers.Calm); len(d.Rows) != 1 {
 		t.Errorf("%d rows of the first model", len(d.Rows))
 	}
-	d, operators := stored(t, r.config.StateDir, fakeworkers.Model(0, fakeworkers.Operators), fakeworkers.Model(1, fakeworkers.Operators+2))
+	d, operators := stored(t, r.Config().StateDir, fakeworkers.Model(0, fakeworkers.Operators), fakeworkers.Model(1, fakeworkers.Operators+2))
 	fakeworkers.Rows(t, d, &fakeworkers.Calm)
 	if times := operators["s1"]; len(times) != 2 || len(times[0].Micros) != fakeworkers.Operators+2 {
 		t.Errorf("operator times: %v", times)
@@ -312,7 +312,7 @@ func TestStopWhileFitting(t *testing.T) {
 // What is stored and cannot be read is told; the daemon serves.
 func TestUnreadableMeasurements(t *testing.T) {
 	r := newRig(t, rigOptions{services: 2, device: &fakeworkers.Calm})
-	if err := os.Remove(filepath.Join(r.config.StateDir, stateName)); err != nil {
+	if err := os.Remove(filepath.Join(r.Config().StateDir, stateName)); err != nil {
 		t.Fatal(err)
 	}
 	r.turn()

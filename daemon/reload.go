@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
-	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/internal/textfile"
 )
 
@@ -63,65 +63,111 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(d.life, func() { cancel(ErrStopping) })()
-	policies := func() (struct{}, error) { return struct{}{}, d.checkSelection(&applied) }
+	// All files are read first: if a file system does not respond in time, nothing has changed.
+	policies := func() (struct{}, error) { return struct{}{}, d.devices.checkSelection(&applied) }
 	if _, err := textfile.Within(ctx, "policies", policies); err != nil {
 		return nil, err
 	}
-	changes, err := d.read(ctx, old, next)
-	if err != nil {
+	access := func() (struct{}, error) { return struct{}{}, d.access.Reload() }
+	if _, err := textfile.Within(ctx, "tokens and certificates", access); err != nil {
 		return nil, err
 	}
-	changes.Failed = map[string]string{}
-	r := &reload{Daemon: d, ctx: ctx, next: applied, progress: progress, done: changes}
+	r := &reload{backend: d.backend, devices: d.devices, config: &d.config, ctx: ctx, next: applied, progress: progress}
+	if err := r.compare(old, next); err != nil {
+		return nil, err
+	}
 	began := time.Now()
-	err = r.run()
+	err := r.run(plan(old.Names(), &r.done))
 	r.done.Took = time.Since(began)
 	return &r.done, err
 }
 
-// read reads all files that a reload compares with those in use, and returns what the new
-// configuration changes. If a file system does not respond in time, the reload fails before
-// it has changed anything.
-func (d *Daemon) read(ctx context.Context, old, next config.Config) (config.Reloaded, error) {
-	access := func() (struct{}, error) { return struct{}{}, d.access.Reload() }
-	if _, err := textfile.Within(ctx, "tokens and certificates", access); err != nil {
-		return config.Reloaded{}, err
-	}
-	var hangs error
-	changes := config.Diff(old, next, func(name string) bool {
-		if hangs != nil || ctx.Err() != nil {
-			return false
-		}
-		changed, err := d.rewritten(ctx, &old, name)
-		if errors.Is(err, context.DeadlineExceeded) {
-			hangs = fmt.Errorf("service %s: %w", name, err)
-		}
-		return changed
-	}, func(name string) bool {
-		s := d.backend.Running(name)
-		return s != nil && s.GivenUp.Load()
-	})
-	return changes, cmp.Or(context.Cause(ctx), hangs)
+// change is one step of a reload: services that come, go, or replace others.
+type change struct {
+	old, next []string
+
+	// stay is set if the workers stay, and only targets or devices change.
+	stay bool
 }
 
-// rewritten reports whether the model file of a service has changed since its worker loaded
-// it.
-func (d *Daemon) rewritten(ctx context.Context, c *config.Config, name string) (bool, error) {
-	s := d.backend.Running(name)
-	if s == nil || d.devices[0].emulation != nil {
-		return false, nil
+// plan returns the steps of a reload in the order that Reload describes. running are the
+// services before it.
+func plan(running []string, r *config.Reloaded) (steps []change) {
+	// Clients see services as one that share the name before the first slash. If all of the
+	// name are replaced, it is in one step: by services with variants in place of one without,
+	// the reverse, or other variants. Otherwise some are simply added.
+	of := func(name string) string { s, _, _ := strings.Cut(name, "/"); return s }
+	named := func(names []string, name string) []string {
+		return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return of(n) != name })
 	}
-	sig, of := s.Signature(), c.Service(name)
-	if sig == nil || of == nil { // nothing was ever loaded
-		return false, nil
+	var successions []change
+	removed, loaded := slices.Clone(r.Removed), slices.Concat(r.Added, r.Replaced, r.Retried)
+	for _, name := range r.Added {
+		s := change{old: named(r.Removed, of(name)), next: named(r.Added, of(name))}
+		if s.next[0] == name && len(s.old) > 0 && len(s.old) == len(named(running, of(name))) {
+			successions = append(successions, s)
+			removed = slices.DeleteFunc(removed, func(name string) bool { return slices.Contains(s.old, name) })
+			loaded = slices.DeleteFunc(loaded, func(name string) bool { return slices.Contains(s.next, name) })
+		}
 	}
-	return rewritten(ctx, of.Model, sig.Info.Hash, c.Worker.LoadTimeout)
+	steps = append(steps, change{old: removed})
+	for _, name := range slices.Concat(r.Changed, r.Moved) {
+		steps = append(steps, change{next: []string{name}, stay: true})
+	}
+	for _, name := range loaded {
+		steps = append(steps, change{next: []string{name}})
+	}
+	return append(steps, successions...)
+}
+
+// effective is the configuration in effect, which a reload changes while others read it.
+type effective struct {
+	mu     sync.Mutex
+	config config.Config
+}
+
+// get returns the configuration.
+func (e *effective) get() config.Config {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.config
+}
+
+// update changes the configuration. change must replace lists instead of modifying them,
+// because readers hold copies of the old slices.
+func (e *effective) update(change func(*config.Config)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	change(&e.config)
+}
+
+// hold takes the state of some services from another configuration, and its order. Services
+// that it does not have stay at the end until they are gone.
+func (e *effective) hold(next *config.Config, names ...string) {
+	e.update(func(c *config.Config) {
+		var services []config.Service
+		for _, s := range next.Services {
+			if before := c.Service(s.Name); slices.Contains(names, s.Name) {
+				services = append(services, s)
+			} else if before != nil {
+				services = append(services, *before)
+			}
+		}
+		for _, s := range c.Services {
+			if next.Service(s.Name) == nil && !slices.Contains(names, s.Name) {
+				services = append(services, s)
+			}
+		}
+		c.Services = services
+	})
 }
 
 // reload is a running reload.
 type reload struct {
-	*Daemon
-	ctx context.Context
+	backend *loop.Backend
+	devices pool
+	config  *effective
+	ctx     context.Context
 
 	// next is the new configuration without what needs a restart.
 	next     config.Config
@@ -129,9 +175,43 @@ type reload struct {
 	done     config.Reloaded
 }
 
-// run applies the changes in the order that Reload describes.
-func (r *reload) run() error {
-	r.configure(func(c *config.Config) {
+// compare finds out what the new configuration changes. It reads all model files.
+func (r *reload) compare(old, next config.Config) error {
+	var hangs error
+	r.done = config.Diff(old, next, func(name string) bool {
+		if hangs != nil || r.ctx.Err() != nil {
+			return false
+		}
+		changed, err := r.rewritten(&old, name)
+		if errors.Is(err, context.DeadlineExceeded) {
+			hangs = fmt.Errorf("service %s: %w", name, err)
+		}
+		return changed
+	}, func(name string) bool {
+		s := r.backend.Running(name)
+		return s != nil && s.GivenUp.Load()
+	})
+	r.done.Failed = map[string]string{}
+	return cmp.Or(context.Cause(r.ctx), hangs)
+}
+
+// rewritten reports whether the model file of a service has changed since its worker loaded
+// it.
+func (r *reload) rewritten(c *config.Config, name string) (bool, error) {
+	s := r.backend.Running(name)
+	if s == nil || r.devices[0].emulation != nil {
+		return false, nil
+	}
+	sig, of := s.Signature(), c.Service(name)
+	if sig == nil || of == nil { // nothing was ever loaded
+		return false, nil
+	}
+	return rewritten(r.ctx, of.Model, sig.Info.Hash, c.Worker.LoadTimeout)
+}
+
+// run applies the settings and then the steps.
+func (r *reload) run(steps []change) error {
+	r.config.update(func(c *config.Config) {
 		c.LogLevel, c.DrainTimeout, c.Plan = r.next.LogLevel, r.next.DrainTimeout, r.next.Plan
 	})
 	if level, err := zerolog.ParseLevel(r.next.LogLevel); err == nil {
@@ -140,57 +220,90 @@ func (r *reload) run() error {
 	if !r.backend.Order(r.next.Names()) {
 		return ErrStopping
 	}
-	successions := r.successions()
-	if err := r.remove(successions); err != nil {
-		return err
-	}
-	for _, name := range slices.Concat(r.done.Changed, r.done.Moved) {
-		if err := r.change(name); err != nil {
-			return err
+	for _, c := range steps {
+		var err error
+		switch {
+		case len(c.next) == 0:
+			err = r.remove(c.old)
+		case c.stay:
+			err = r.retarget(c.next[0])
+		case len(c.old) == 0:
+			var fault error
+			_, fault, err = r.load(c.next[0], false)
+			r.ended(c.next[0], fault)
+		default:
+			err = r.succeed(c)
 		}
-	}
-	for _, name := range slices.Concat(r.done.Added, r.done.Replaced, r.done.Retried) {
-		if slices.ContainsFunc(successions, func(s succession) bool { return slices.Contains(s.next, name) }) {
-			continue
-		}
-		_, fault, err := r.load(name, false)
-		if r.ended(name, fault); err != nil {
-			return err
-		}
-	}
-	for _, s := range successions {
-		if err := r.succeed(s); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// succession is services that replace others of the same name as one: with variants in
-// place of one without, the reverse, or with other variants.
-type succession struct{ old, next []string }
+// removalTimeout is how long a reload waits for a removed service to answer its accepted
+// requests before it loads others in its place. Requests that are still arriving delay it
+// as well. The service is removed in any case.
+const removalTimeout = 30 * time.Second
 
-// successions returns the added and removed services that clients see as one service. They
-// share the name before the first slash.
-func (r *reload) successions() (all []succession) {
-	of := func(name string) string { s, _, _ := strings.Cut(name, "/"); return s }
-	named := func(names []string, name string) []string {
-		return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return of(n) != name })
-	}
-	// All services of the name must be replaced: otherwise it is a plain addition.
-	now := r.Config()
-	for _, name := range r.done.Added {
-		s := succession{named(r.done.Removed, of(name)), named(r.done.Added, of(name))}
-		if s.next[0] == name && len(s.old) > 0 && len(s.old) == len(named(now.Names(), of(name))) {
-			all = append(all, s)
+// errCutShort is why a service is not loaded when a reload is interrupted.
+var errCutShort = errors.New("the reload was interrupted")
+
+// remove removes services and waits until they are gone.
+func (r *reload) remove(removed []string) error {
+	gone := make([]chan struct{}, len(removed))
+	for i, name := range removed {
+		gone[i] = make(chan struct{})
+		if !r.backend.TakeAway(name, gone[i]) {
+			return ErrStopping
 		}
+		r.config.hold(&r.next, name)
 	}
-	return all
+	limit, cancel := context.WithTimeout(r.ctx, removalTimeout)
+	defer cancel()
+	for i, name := range removed {
+		select {
+		case <-gone[i]:
+		case <-limit.Done():
+		}
+		r.progress(config.Step{Service: name, State: config.StepDone})
+	}
+	return context.Cause(r.ctx)
+}
+
+// retarget applies new targets or devices to a service without replacing its model.
+func (r *reload) retarget(name string) error {
+	next := r.next.Service(name)
+	places, err := r.moved(next)
+	if err == nil {
+		err = r.backend.Retarget(next, places)
+	}
+	if errors.Is(err, ErrStopping) {
+		return err
+	}
+	r.ended(name, err)
+	return nil
+}
+
+// moved returns the new places of a service. Existing workers are kept.
+func (r *reload) moved(s *config.Service) (places []loop.Place, err error) {
+	old := r.config.get()
+	was := r.devices.on(&old, s.Name)
+	for _, u := range r.devices.on(&r.next, s.Name) {
+		place := u.placeOf(s)
+		if !slices.Contains(was, u) {
+			if place, err = u.worker(0, s); err != nil {
+				return nil, err
+			}
+		}
+		places = append(places, place)
+	}
+	return places, nil
 }
 
 // succeed loads services and then switches to them in one step. If one of them cannot be
 // loaded, the old services continue.
-func (r *reload) succeed(s succession) (err error) {
+func (r *reload) succeed(s change) (err error) {
 	var joined []*loop.Joining
 	var fault error
 	for _, name := range s.next {
@@ -206,7 +319,7 @@ func (r *reload) succeed(s succession) (err error) {
 		fault = r.backend.Replace(joined, s.old)
 	}
 	if fault == nil {
-		r.holds(slices.Concat(s.old, s.next)...)
+		r.config.hold(&r.next, slices.Concat(s.old, s.next)...)
 	}
 	for _, j := range joined {
 		// The new workers that have loaded must not stay around unused.
@@ -223,98 +336,11 @@ func (r *reload) succeed(s succession) (err error) {
 	return err
 }
 
-// moved returns the new places of a service. Existing workers are kept.
-func (r *reload) moved(s *config.Service) (places []loop.Place, err error) {
-	old := r.Config()
-	was := r.on(&old, s.Name)
-	for _, u := range r.on(&r.next, s.Name) {
-		place := u.placeOf(s)
-		if !slices.Contains(was, u) {
-			var spec executor.ServiceSpec
-			if spec, place, err = u.worker(0, s); err != nil {
-				return nil, err
-			}
-			place.Worker = spec
-		}
-		places = append(places, place)
-	}
-	return places, nil
-}
-
-// holds updates the configuration in effect with the new state of services. It keeps the
-// order of the new configuration. Services that it does not have stay at the end until they
-// are gone.
-func (r *reload) holds(names ...string) {
-	r.configure(func(c *config.Config) {
-		var services []config.Service
-		for _, s := range r.next.Services {
-			if before := c.Service(s.Name); slices.Contains(names, s.Name) {
-				services = append(services, s)
-			} else if before != nil {
-				services = append(services, *before)
-			}
-		}
-		for _, s := range c.Services {
-			if r.next.Service(s.Name) == nil && !slices.Contains(names, s.Name) {
-				services = append(services, s)
-			}
-		}
-		c.Services = services
-	})
-}
-
-// removalTimeout is how long a reload waits for a removed service to answer its accepted
-// requests before it loads others in its place. Requests that are still arriving delay it
-// as well. The service is removed in any case.
-const removalTimeout = 30 * time.Second
-
-// errCutShort is why a service is not loaded when a reload is interrupted.
-var errCutShort = errors.New("the reload was interrupted")
-
-// remove removes services, except those that others replace, and waits until they are gone.
-func (r *reload) remove(successions []succession) error {
-	removed := slices.DeleteFunc(slices.Clone(r.done.Removed), func(name string) bool {
-		return slices.ContainsFunc(successions, func(s succession) bool { return slices.Contains(s.old, name) })
-	})
-	gone := make([]chan struct{}, len(removed))
-	for i, name := range removed {
-		gone[i] = make(chan struct{})
-		if !r.backend.TakeAway(name, gone[i]) {
-			return ErrStopping
-		}
-		r.holds(name)
-	}
-	limit, cancel := context.WithTimeout(r.ctx, removalTimeout)
-	defer cancel()
-	for i, name := range removed {
-		select {
-		case <-gone[i]:
-		case <-limit.Done():
-		}
-		r.progress(config.Step{Service: name, State: config.StepDone})
-	}
-	return context.Cause(r.ctx)
-}
-
-// change applies new targets or devices to a service without replacing its model.
-func (r *reload) change(name string) error {
-	next := r.next.Service(name)
-	places, err := r.moved(next)
-	if err == nil {
-		err = r.backend.Retarget(next, places)
-	}
-	if errors.Is(err, ErrStopping) {
-		return err
-	}
-	r.ended(name, err)
-	return nil
-}
-
 // load starts the workers of a service and waits until it has joined. fault says why it has
 // not. cut says why the reload must be interrupted.
 func (r *reload) load(name string, held bool) (j *loop.Joining, fault, cut error) {
 	r.progress(config.Step{Service: name, State: config.StepLoading})
-	j, fault = r.join(r.ctx, &r.next, r.next.Service(name), held)
+	j, fault = r.join(r.next.Service(name), held)
 	if errors.Is(fault, context.DeadlineExceeded) {
 		cut = fmt.Errorf("service %s: %w", name, fault) // the next service may wait for the same file system
 	}
@@ -322,6 +348,42 @@ func (r *reload) load(name string, held bool) (j *loop.Joining, fault, cut error
 		fault, cut = r.await(j)
 	}
 	return j, fault, cut
+}
+
+// join starts the workers of a service that is to take requests: as soon as they are ready,
+// or, if held is set, only when the caller says so. If it fails, reserved memory is
+// released.
+func (r *reload) join(c *config.Service, held bool) (*loop.Joining, error) {
+	sig, fault, err := checkModel(r.ctx, c, r.next.Worker.LoadTimeout)
+	if of, _ := c.Of(); of != "" && sig != nil && fault == nil {
+		// A variant must have the inputs and outputs of those that serve already.
+		if front := r.backend.Service([]byte(of)); front != nil && len(front.Variants) > 0 && front.Signature() != nil {
+			fault = front.Signature().Differs(sig)
+		}
+	}
+	if err := errors.Join(fault, err); err != nil {
+		return nil, err
+	}
+	places, err := r.devices.on(&r.next, c.Name).places(0, c)
+	if err == nil && len(places) == 0 && r.next.Policy == config.Static {
+		err = fmt.Errorf("service %s is on no device that it can use without a restart, because policy = %q fixes the shares at the start: restart the daemon", c.Name, config.Static)
+	}
+	if err == nil && len(places) == 0 {
+		err = fmt.Errorf("service %s is on no device: name it in one, and restart the daemon if that device is new", c.Name)
+	}
+	for _, place := range places {
+		err = errors.Join(err, place.Worker.Refused)
+	}
+	var j *loop.Joining
+	if err == nil {
+		j, err = r.backend.Admit(c, places, held)
+	}
+	if err != nil {
+		for _, place := range places {
+			place.GiveBack()
+		}
+	}
+	return j, err
 }
 
 // await waits until a service has joined, or fails to, or the reload is interrupted.
@@ -356,7 +418,7 @@ func (r *reload) ended(name string, err error) {
 		r.progress(config.Step{Service: name, State: config.StepFailed})
 		return
 	}
-	r.holds(name)
+	r.config.hold(&r.next, name)
 	r.progress(config.Step{Service: name, State: config.StepDone})
 }
 

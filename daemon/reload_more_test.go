@@ -120,7 +120,7 @@ func TestReloadReadsTokensAgain(t *testing.T) {
 	d := serveEmulated(t, emulatedConfig(t, func(c *config.Config) { c.Access.TokenFile = tokenFile(t, testToken) }))
 	const next = "0123456789abcdef-next"
 	write := func(text string) {
-		writeFile(t, d.config.Access.TokenFile, text)
+		writeFile(t, d.Config().Access.TokenFile, text)
 	}
 	write("short\n")
 	level := zerolog.GlobalLevel() // which a reload sets

@@ -25,7 +25,11 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 	next.Services = append(slices.Clone(next.Services), added("new"))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	j, err := r.join(t.Context(), &next, next.Service("new"), false)
+	run := func(ctx context.Context) *reload {
+		return &reload{backend: r.backend, devices: r.devices, config: &r.Daemon.config, ctx: ctx, next: next, progress: func(config.Step) {},
+			done: config.Reloaded{Failed: map[string]string{}}}
+	}
+	j, err := run(t.Context()).join(next.Service("new"), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,14 +37,14 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 	r.workers.Revive(id, fakeworkers.Operators)
 	r.until("it serves", func() bool { return r.backend.Service([]byte("new")) != nil })
 	for range 32 {
-		run := &reload{Daemon: r.Daemon, ctx: ctx, next: next, progress: func(config.Step) {}, done: config.Reloaded{Failed: map[string]string{}}}
-		fault, err := run.await(j)
+		late := run(ctx)
+		fault, err := late.await(j)
 		if err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		run.ended("new", fault)
-		if c := r.Daemon.Config(); len(run.done.Failed) > 0 || c.Service("new") == nil {
-			t.Fatalf("it serves, and is told to have failed: %+v", run.done.Failed)
+		late.ended("new", fault)
+		if c := r.Daemon.Config(); len(late.done.Failed) > 0 || c.Service("new") == nil {
+			t.Fatalf("it serves, and is told to have failed: %+v", late.done.Failed)
 		}
 		select {
 		case j.Ready <- nil:
@@ -75,11 +79,11 @@ func TestWhatALeakLeaves(t *testing.T) {
 	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
 	r.workers.Await() // a group is measured
 	leaks, free := added("leaks"), make(chan struct{})
-	spec, place, err := r.devices[0].worker(0, &leaks)
+	place, err := r.devices[0].worker(0, &leaks)
 	if err != nil {
 		t.Fatal(err)
 	}
-	place.Worker, place.GiveBack = spec, func() { close(free) }
+	place.GiveBack = func() { close(free) }
 	j, err := r.backend.Admit(&leaks, []loop.Place{place}, false)
 	if err != nil || rr.joins() != 2 {
 		t.Fatal(err)
@@ -88,7 +92,7 @@ func TestWhatALeakLeaves(t *testing.T) {
 	if err := <-j.Ready; err != nil {
 		t.Fatal(err)
 	}
-	r.configure(func(c *config.Config) { c.Services = append(c.Services, leaks) })
+	r.Daemon.config.update(func(c *config.Config) { c.Services = append(c.Services, leaks) })
 	arena := r.workers.Arena(2)
 	offset, _, err := arena.Alloc(64)
 	if err != nil {
@@ -111,17 +115,22 @@ func TestWhatALeakLeaves(t *testing.T) {
 func TestNoFilesAreReadWhenStopping(t *testing.T) {
 	r := newReloadRig(t, 1)
 	path := filepath.Join(t.TempDir(), "other.onnx")
-	r.configure(func(c *config.Config) {
+	r.Daemon.config.update(func(c *config.Config) {
 		c.Services = slices.Clone(c.Services)
 		c.Services[0].Model = path // which is not there: that counts as another model
 	})
 	c := r.Config()
-	if changes, err := r.read(t.Context(), c, c); err != nil || len(changes.Replaced) == 0 {
+	reads := func(ctx context.Context) (replaced []string, err error) {
+		run := &reload{backend: r.backend, devices: r.devices, ctx: ctx}
+		err = run.compare(c, c)
+		return run.done.Replaced, err
+	}
+	if replaced, err := reads(t.Context()); err != nil || len(replaced) == 0 {
 		t.Error("a file that is not there is taken for the one that was loaded")
 	}
 	stopping, stop := context.WithCancel(t.Context())
 	stop()
-	if changes, err := r.read(stopping, c, c); err == nil || len(changes.Replaced) > 0 {
+	if replaced, err := reads(stopping); err == nil || len(replaced) > 0 {
 		t.Error("a file is read while the daemon stops")
 	}
 }

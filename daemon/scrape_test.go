@@ -15,8 +15,8 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// daemonOf returns the daemon of a backend, to be scraped.
-func daemonOf(b *backend) *Daemon { return b.daemon }
+// publishedBy returns what the daemon of a backend says about itself.
+func publishedBy(b *backend) *published { return b.daemon.published() }
 
 // metricLabels are all that a metric may have.
 var metricLabels = []string{"service", "model", "version", "reason", "policy", "gpu_uuid", "device"}
@@ -28,10 +28,10 @@ func inboxOf(b *backend) (waiting, limit int) {
 	return s.Inbox, s.InboxLimit
 }
 
-// scrape returns a fresh response to a scrape of a daemon.
-func scrape(t testing.TB, d *Daemon) string {
+// scrape returns a fresh response to a scrape.
+func scrape(t testing.TB, p *published) string {
 	t.Helper()
-	text, err := d.newExporter("test")()
+	text, err := p.exporter("test", "overlap")()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestMetricsOfFailures(t *testing.T) {
 	f.Await()
 	waiting, refused := mustSubmit(t, b, 0), mustSubmit(t, b, 0)
 	wantError(t, answerOf(t, b, refused), 503, query.ReasonQueueFull)
-	text := scrape(t, daemonOf(b))
+	text := scrape(t, publishedBy(b))
 	tells(t, text,
 		`overlapd_queries_failed_total{reason="model_failed",service="s0"} 1`,
 		`overlapd_queries_failed_total{reason="worker_lost",service="s0"} 0`,
@@ -166,7 +166,7 @@ func TestRequestsAddNoSeries(t *testing.T) {
 			r.Body.Close()
 		}
 	}
-	after := scrape(t, d.Daemon)
+	after := scrape(t, d.published())
 	if want, got := series(before), series(after); !slices.Equal(want, got) {
 		t.Errorf("%d series have become %d", len(want), len(got))
 	}
@@ -181,8 +181,8 @@ func TestRequestsAddNoSeries(t *testing.T) {
 // leaves one question behind at most.
 func TestScrapeOfAStalledLoop(t *testing.T) {
 	b, f := startLoop(t, 1, nil)
-	d := daemonOf(b)
-	finished := func() uint64 { return d.scrape().Services[0].Finished }
+	p := publishedBy(b)
+	finished := func() uint64 { return p.scrape().Services[0].Finished }
 	c := mustSubmit(t, b, 0)
 	f.Await()
 	f.End(models.SpanDone)
@@ -194,7 +194,7 @@ func TestScrapeOfAStalledLoop(t *testing.T) {
 	go b.Ask(func() { close(held); <-hold })
 	<-held
 	for range 3 {
-		if s := d.scrape(); s.Services[0].Finished != 1 || s.Age <= 0 {
+		if s := p.scrape(); s.Services[0].Finished != 1 || s.Age <= 0 {
 			t.Errorf("%d finished, %v ago", s.Services[0].Finished, s.Age)
 		}
 	}
@@ -203,7 +203,7 @@ func TestScrapeOfAStalledLoop(t *testing.T) {
 	}
 	close(hold)
 	b.Ask(func() {})
-	if last := d.scrape(); d.scrape().At <= last.At {
+	if last := p.scrape(); p.scrape().At <= last.At {
 		t.Error("the loop goes on, and what it tells does not")
 	}
 	b.Close()
@@ -222,7 +222,7 @@ func TestScrapeOfAFullInbox(t *testing.T) {
 	for range inboxLimit {
 		b.Services()[0].Backend.Cancel(new(query.Call)) // of whom the loop knows nothing
 	}
-	if s := daemonOf(b).scrape(); s.Inbox != inboxLimit || s.InboxLimit != inboxLimit {
+	if s := publishedBy(b).scrape(); s.Inbox != inboxLimit || s.InboxLimit != inboxLimit {
 		t.Errorf("%d messages of %d", s.Inbox, s.InboxLimit)
 	}
 	close(hold)
@@ -250,13 +250,13 @@ func TestMeteringOfFailedRounds(t *testing.T) {
 	f.Await()
 	f.End(models.SpanFailed)
 	wantError(t, answerOf(t, b, c), 500, query.ReasonModelFailed)
-	tells(t, scrape(t, daemonOf(b)), `overlapd_round_seconds_count 1`, `overlapd_solo_prediction_ratio_count 0`, `overlapd_query_latency_seconds_count{service="s0"} 0`)
+	tells(t, scrape(t, publishedBy(b)), `overlapd_round_seconds_count 1`, `overlapd_solo_prediction_ratio_count 0`, `overlapd_query_latency_seconds_count{service="s0"} 0`)
 	f.Be(fakeworkers.Refusing, true)
 	c = mustSubmit(t, b, 0)
 	if err := answerOf(t, b, c); err == nil {
 		t.Error("a round that cannot be sent has outputs")
 	}
-	tells(t, scrape(t, daemonOf(b)), `overlapd_rounds_total{device=""} 2`, `overlapd_round_seconds_count 1`)
+	tells(t, scrape(t, publishedBy(b)), `overlapd_rounds_total{device=""} 2`, `overlapd_round_seconds_count 1`)
 }
 
 // BenchmarkTold is how long a scrape waits for a status.

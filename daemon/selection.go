@@ -19,7 +19,7 @@ import (
 // which compares the file with the loaded models, uses the same names.
 func Selectable(c config.Config, service string, o Options) (w selection.Worker, err error) {
 	c = c.Expanded()
-	err = o.devices(c, func(p *pool) error {
+	err = o.devices(c, func(p pool) error {
 		w, err = p.selectable(&c, service)
 		return err
 	})
@@ -32,22 +32,20 @@ func CheckSelection(c config.Config, o Options) error {
 	if c = c.Expanded(); !slices.ContainsFunc(c.Services, func(s config.Service) bool { return s.Selection != "" }) {
 		return nil
 	}
-	return o.devices(c, func(p *pool) error { return p.checkSelection(&c) })
+	return o.devices(c, func(p pool) error { return p.checkSelection(&c) })
 }
 
 // devices calls do with the devices of the pool that a daemon would have. It changes
 // nothing, except that it builds models of the zoo.
-func (o *Options) devices(c config.Config, do func(*pool) error) error {
-	p := &pool{config: c, log: o.Log}
+func (o *Options) devices(c config.Config, do func(pool) error) error {
 	one := poolDevice{config: c, log: o.Log, text: o.Device, runtime: o.Runtime, cores: o.Cores, life: context.Background()}
 	gpus, err := gpu.Choose(context.Background(), c, o.GPU, o.Log)
 	if err != nil {
 		return err
 	}
+	p := pooled(one, gpus)
 	if c.Emulated() {
-		p.devices, err = emulate(one, o)
-	} else {
-		p.devices = pooled(one, gpus)
+		p, err = emulate(one, o)
 	}
 	if err == nil {
 		err = do(p)
@@ -59,7 +57,7 @@ func (o *Options) devices(c config.Config, do func(*pool) error) error {
 }
 
 // checkSelection is [CheckSelection] for the devices of a daemon.
-func (p *pool) checkSelection(c *config.Config) error {
+func (p pool) checkSelection(c *config.Config) error {
 	var faults config.Faults
 	var checked string
 	for i := range c.Services {
@@ -87,7 +85,7 @@ func (p *pool) checkSelection(c *config.Config) error {
 
 // selectable is [Selectable] for the devices of a daemon. The first device of a service
 // determines its latencies.
-func (p *pool) selectable(c *config.Config, service string) (w selection.Worker, err error) {
+func (p pool) selectable(c *config.Config, service string) (w selection.Worker, err error) {
 	for i := range c.Services {
 		s := &c.Services[i]
 		of, variant := s.Of()

@@ -15,11 +15,11 @@ func TestWorkersShareTheCores(t *testing.T) {
 		u.config.Policy, u.config.StateDir = policy, t.TempDir()
 		s := config.DefaultService()
 		s.Name, s.Model, s.Threads = "a", "a.onnx", threads
-		spec, place, err := u.worker(0, &s)
+		place, err := u.worker(0, &s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return spec.Load.OneThread, place.Share
+		return place.Worker.Load.OneThread, place.Share
 	}
 	for _, policy := range []string{"overlap", "abacus"} {
 		if one, share := of(policy, 0); !one || !strings.HasPrefix(share, "2 threads, or one ") {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rs/zerolog"
 	"go.etcd.io/bbolt"
 
 	"github.com/overlapd/overlapd/daemon/loop"
@@ -209,6 +210,15 @@ func (s *State) load(bucket, key string, value any) (ok bool, err error) {
 		return json.Unmarshal(text, value)
 	})
 	return ok && err == nil, err
+}
+
+// stored is load, but logs an error.
+func (s *State) stored(log zerolog.Logger, kind, key string, value any) bool {
+	ok, err := s.load(kind, key, value)
+	if err != nil {
+		log.Warn().Err(err).Str("of", kind).Msg("stored measurements cannot be read; they are measured again")
+	}
+	return ok
 }
 
 // SoloTimes returns the measured isolated latencies of operators. A key consists of the

@@ -31,9 +31,9 @@ func TestStorage(t *testing.T) {
 	}
 	defer file.Close()
 	first := &fakeLog{lost: 3}
-	s := storage{state: file, decisions: first}
+	s := published{state: file, decisions: first}
 	var now, later metrics.Scrape
-	if faults := s.count(&now); len(faults) > 0 || now.Storage.StateLost || now.Storage.LogStopped || now.Storage.DecisionsLost != 3 {
+	if faults := s.unstored(&now); len(faults) > 0 || now.Storage.StateLost || now.Storage.LogStopped || now.Storage.DecisionsLost != 3 {
 		t.Errorf("%q, %+v", faults, now.Storage)
 	}
 
@@ -44,7 +44,7 @@ func TestStorage(t *testing.T) {
 	if err := file.View(nil); !errors.Is(err, statefile.ErrLost) {
 		t.Fatal(err)
 	}
-	faults := s.count(&later)
+	faults := s.unstored(&later)
 	if len(faults) != 2 {
 		t.Fatalf("%q", faults)
 	}
@@ -73,7 +73,7 @@ func TestNotStored(t *testing.T) {
 		says(t, text, "\noverlapd_state_file_lost "+metric+"\n", "\noverlapd_decision_log_stopped 0\n", "\noverlapd_decisions_lost_total 0\n")
 	}
 	told("0", "")
-	if err := os.Truncate(filepath.Join(d.config.StateDir, stateName), 100); err != nil {
+	if err := os.Truncate(filepath.Join(d.Config().StateDir, stateName), 100); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.state.datasets.Predictors(); !errors.Is(err, statefile.ErrLost) {
