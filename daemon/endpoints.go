@@ -193,7 +193,7 @@ func (p *published) scrape() (s metrics.Scrape) {
 	s.Status, _ = p.backend.StatusWithin(scrapeTimeout, false)
 	p.weigh(s.Status)
 	// The load is published separately, and knows whether the scheduler makes progress.
-	s.Load = *p.backend.Timeline().Load(p.backend.Live())
+	s.Status.Load = *p.backend.Timeline().Load(p.backend.Live())
 	s.Traces = p.tracer.Counts()
 	p.unstored(&s)
 	return s

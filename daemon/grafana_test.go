@@ -81,7 +81,7 @@ func scrapeOfEverything(t *testing.T) string {
 	g.Utilization.Value.GPU = 41
 	text, err := metrics.NewExporter("test", "overlap", d.recorder, func() metrics.Scrape {
 		s := d.published().scrape()
-		s.GPU = []gpu.Status{{Sample: &g}}
+		s.Status.GPU = []gpu.Status{{Sample: &g}}
 		return s
 	}).Text()
 	if err != nil {

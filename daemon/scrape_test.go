@@ -182,7 +182,7 @@ func TestRequestsAddNoSeries(t *testing.T) {
 func TestScrapeOfAStalledLoop(t *testing.T) {
 	b, f := startLoop(t, 1, nil)
 	p := publishedBy(b)
-	finished := func() uint64 { return p.scrape().Services[0].Finished }
+	finished := func() uint64 { return p.scrape().Status.Services[0].Finished }
 	c := mustSubmit(t, b, 0)
 	f.Await()
 	f.End(models.SpanDone)
@@ -194,8 +194,8 @@ func TestScrapeOfAStalledLoop(t *testing.T) {
 	go b.Ask(func() { close(held); <-hold })
 	<-held
 	for range 3 {
-		if s := p.scrape(); s.Services[0].Finished != 1 || s.Age <= 0 {
-			t.Errorf("%d finished, %v ago", s.Services[0].Finished, s.Age)
+		if s := p.scrape(); s.Status.Services[0].Finished != 1 || s.Status.Age <= 0 {
+			t.Errorf("%d finished, %v ago", s.Status.Services[0].Finished, s.Status.Age)
 		}
 	}
 	if n, _ := inboxOf(b); n != 1 {
@@ -203,7 +203,7 @@ func TestScrapeOfAStalledLoop(t *testing.T) {
 	}
 	close(hold)
 	b.Ask(func() {})
-	if last := p.scrape(); p.scrape().At <= last.At {
+	if last := p.scrape(); p.scrape().Status.At <= last.Status.At {
 		t.Error("the loop goes on, and what it tells does not")
 	}
 	b.Close()
@@ -222,8 +222,8 @@ func TestScrapeOfAFullInbox(t *testing.T) {
 	for range inboxLimit {
 		b.Services()[0].Backend.Cancel(new(query.Call)) // of whom the loop knows nothing
 	}
-	if s := publishedBy(b).scrape(); s.Inbox != inboxLimit || s.InboxLimit != inboxLimit {
-		t.Errorf("%d messages of %d", s.Inbox, s.InboxLimit)
+	if s := publishedBy(b).scrape(); s.Status.Inbox != inboxLimit || s.Status.InboxLimit != inboxLimit {
+		t.Errorf("%d messages of %d", s.Status.Inbox, s.Status.InboxLimit)
 	}
 	close(hold)
 }

@@ -143,7 +143,6 @@ var (
 		"cmd/overlapd.replayed":         30,
 		"cmd/overlapd/load.Result":      28,
 		"daemon/config.Config":          27,
-		"daemon/observe/metrics.scrape": 29,
 		"daemon/status.Service":         38,
 		"lab/sim.Result":                28,
 		"lab/sim.Scenario":              30,

@@ -289,16 +289,16 @@ func misses(s *status.Service) uint64 {
 
 // loadFamilies are the signals for autoscaling.
 var loadFamilies = []family{
-	whole("overlapd_devices", gauge, "Devices of the daemon.", func(s *scrape) int { return len(s.Load.Devices) }),
+	whole("overlapd_devices", gauge, "Devices of the daemon.", func(s *scrape) int { return len(s.Status.Load.Devices) }),
 	whole("overlapd_devices_demanded", gauge, "Devices that the load of the last minute demands.",
-		func(s *scrape) float64 { return s.Load.DevicesDemanded }),
+		func(s *scrape) float64 { return s.Status.Load.DevicesDemanded }),
 	whole("overlapd_bad_ratio", gauge, "Fraction of the last minute's queries that were late, dropped, or rejected for lack of room or time; best-effort services excluded.",
-		func(s *scrape) float64 { return s.Load.BadRate }),
+		func(s *scrape) float64 { return s.Status.Load.BadRate }),
 	{
 		name: "overlapd_device_idle_ratio", kind: gauge, help: "Fraction of the last minute in which no round ran on the device.", labels: []string{"device"},
 		values: func(s *scrape, e *emitter) {
-			for i := range s.Load.Devices {
-				e.value(s.Load.Devices[i].Idle, s.Load.Devices[i].Name)
+			for i := range s.Status.Load.Devices {
+				e.value(s.Status.Load.Devices[i].Idle, s.Status.Load.Devices[i].Name)
 			}
 		},
 	},
@@ -316,7 +316,7 @@ func ofLoad(name string, k kind, help string, value func(status.ServiceLoad) flo
 	return family{name: name, kind: k, help: help, labels: []string{"service"}, values: func(s *scrape, e *emitter) {
 		// The status names the services that exist, the load may have others for a moment.
 		for _, of := range s.services() {
-			if l, there := s.Load.Services[of.Name]; there {
+			if l, there := s.Status.Load.Services[of.Name]; there {
 				e.value(value(l), of.Name)
 			}
 		}
@@ -334,7 +334,7 @@ var schedulerFamilies = []family{
 	ofDevice("overlapd_device_busy_seconds_total", "Total time of rounds; its rate is the device's utilization.",
 		func(d *status.Device) float64 { return d.BusySeconds }),
 	whole("overlapd_host_late_seconds_total", counter, "The part of overlapd_device_busy_seconds_total by which this host noticed the end of rounds late, on emulated devices.",
-		func(s *scrape) float64 { return s.HostLateSeconds }),
+		func(s *scrape) float64 { return s.Status.HostLateSeconds }),
 	histogramOf("overlapd_round_seconds", "Time of a round.", func(g *groups) *distribution { return &g.round }),
 	histogramOf("overlapd_move_seconds", "Time that a batch took to move to another device.", func(g *groups) *distribution { return &g.move }),
 	histogramOf("overlapd_group_spans", "Spans in a group.", func(g *groups) *distribution { return &g.size }),
@@ -350,20 +350,20 @@ var schedulerFamilies = []family{
 	whole("overlapd_merge_gained_seconds_total", counter, "Device time saved by dynamic batching: how much faster batches were than their queries one after another.",
 		func(s *scrape) float64 { return s.record.merged.Seconds() }),
 
-	whole("overlapd_plans_made_total", counter, "Rounds planned while the previous one ran.", func(s *scrape) uint64 { return s.Plans.Made }),
-	whole("overlapd_plans_kept_total", counter, "Plans that were executed.", func(s *scrape) uint64 { return s.Plans.Kept }),
+	whole("overlapd_plans_made_total", counter, "Rounds planned while the previous one ran.", func(s *scrape) uint64 { return s.Status.Plans.Made }),
+	whole("overlapd_plans_kept_total", counter, "Plans that were executed.", func(s *scrape) uint64 { return s.Status.Plans.Kept }),
 	whole("overlapd_plans_overturned_total", counter, "Plans that were discarded because of a new event or because they no longer fit.",
-		func(s *scrape) uint64 { return s.Plans.Overturned }),
+		func(s *scrape) uint64 { return s.Status.Plans.Overturned }),
 
 	whole("overlapd_scheduler_busy_seconds_total", counter, "Time that the scheduler goroutine worked; its rate is its saturation, at most 1.",
 		func(s *scrape) float64 { return s.record.busy.Seconds() }),
 	whole("overlapd_scheduler_turns_total", counter, "Wake-ups of the scheduler goroutine.", func(s *scrape) uint64 { return s.record.turns }),
-	whole("overlapd_scheduler_inbox_length", gauge, "Messages queued for the scheduler goroutine.", func(s *scrape) int { return s.Inbox }),
-	whole("overlapd_scheduler_inbox_limit", gauge, "Messages that may be queued; further queries are rejected.", func(s *scrape) int { return s.InboxLimit }),
+	whole("overlapd_scheduler_inbox_length", gauge, "Messages queued for the scheduler goroutine.", func(s *scrape) int { return s.Status.Inbox }),
+	whole("overlapd_scheduler_inbox_limit", gauge, "Messages that may be queued; further queries are rejected.", func(s *scrape) int { return s.Status.InboxLimit }),
 	whole("overlapd_scheduler_beat_age_seconds", gauge, "Time since the scheduler goroutine last completed a turn; it wakes at least once a second.",
-		func(s *scrape) float64 { return s.BeatAge.Seconds() }),
+		func(s *scrape) float64 { return s.Status.BeatAge.Seconds() }),
 	whole("overlapd_scheduler_snapshot_age_seconds", gauge, "Age of the scheduler snapshot; each scrape requests a new one.",
-		func(s *scrape) float64 { return s.Age.Seconds() }),
+		func(s *scrape) float64 { return s.Status.Age.Seconds() }),
 }
 
 // predictionFamilies describe the accuracy of predictions.
@@ -455,7 +455,7 @@ var gpuFamilies = []family{
 // because perf_analyzer expects exactly that.
 func ofGPU(name, help string, value func(*cuda.Sample) (float64, bool)) family {
 	return family{name: name, kind: gauge, help: help, labels: []string{"gpu_uuid"}, values: func(s *scrape, e *emitter) {
-		for _, part := range s.GPU {
+		for _, part := range s.Status.GPU {
 			// There was no sample yet, or taking it failed.
 			if part.Sample == nil {
 				continue
@@ -470,7 +470,7 @@ func ofGPU(name, help string, value func(*cuda.Sample) (float64, bool)) family {
 // Scrape is the state of a daemon at one moment, besides what its Recorder has counted.
 // Counters start with the daemon.
 type Scrape struct {
-	*status.Status
+	Status *status.Status
 
 	// Traces counts the traced queries, those discarded, and the trace spans that were
 	// exported or failed.
@@ -493,25 +493,25 @@ type scrape struct {
 
 // services returns pointers to the services, which are large.
 func (s *scrape) services() (all []*status.Service) {
-	for n := range s.Services {
-		all = append(all, &s.Services[n])
+	for n := range s.Status.Services {
+		all = append(all, &s.Status.Services[n])
 	}
 	return all
 }
 
 // devices returns the devices of the pool, or the only device in the same form.
 func (s *scrape) devices() []status.Device {
-	if len(s.Pool) > 0 {
-		return s.Pool
+	if len(s.Status.Pool) > 0 {
+		return s.Status.Pool
 	}
-	return []status.Device{{Rounds: s.Rounds, BusySeconds: s.BusySeconds}}
+	return []status.Device{{Rounds: s.Status.Rounds, BusySeconds: s.Status.BusySeconds}}
 }
 
 // predictors returns the predictor of each kind of device.
 func (s *scrape) predictors() []*status.Predictor {
-	all := []*status.Predictor{&s.Predictor}
-	for i := range s.Pool {
-		if p := s.Pool[i].Predictor; p != nil {
+	all := []*status.Predictor{&s.Status.Predictor}
+	for i := range s.Status.Pool {
+		if p := s.Status.Pool[i].Predictor; p != nil {
 			all = append(all, p)
 		}
 	}
