@@ -28,9 +28,9 @@ func replayCommand() *cobra.Command {
 	var out cli.Output
 	var verbose bool
 	var one uint64
-	r := replayed{
-		Dropped: map[string]uint64{}, Failed: map[string]uint64{}, Errors: []spanErrors{}, bySpans: map[int]*spanErrors{},
-		running: map[uint64]*replayedRound{},
+	r := replay{
+		found:   replayed{Dropped: map[string]uint64{}, Failed: map[string]uint64{}, Errors: []spanErrors{}},
+		bySpans: map[int]*spanErrors{}, running: map[uint64]*replayedRound{},
 	}
 	cmd := &cobra.Command{
 		Use:   "replay LOG",
@@ -59,22 +59,22 @@ by itself.`,
 				return fmt.Errorf("--from is %d and --to is %d: give --to of at least --from", r.from, r.to)
 			case one != 0:
 				r.from, r.to = one, one
-				r.each = func(x *replayedRound) { r.writeRound(w, x) }
+				r.each = func(x *replayedRound) { r.found.writeRound(w, x) }
 			case verbose:
-				r.each = func(x *replayedRound) { r.writeRoundLine(w, x) }
+				r.each = func(x *replayedRound) { r.found.writeRoundLine(w, x) }
 			}
-			if err := r.replay(args[0]); err != nil {
+			if err := r.run(args[0]); err != nil {
 				return err
 			}
-			if one == 0 || !r.Reproduced {
-				if err := out.Print(w, &r, func(w io.Writer) error { return r.writeReport(w) }); err != nil {
+			if one == 0 || !r.found.Reproduced {
+				if err := out.Print(w, &r.found, r.found.writeReport); err != nil {
 					return err
 				}
 			}
 			switch {
-			case !r.Reproduced:
+			case !r.found.Reproduced:
 				return cli.ErrReported
-			case r.Rounds == 0 && one != 0:
+			case r.found.Rounds == 0 && one != 0:
 				return fmt.Errorf("%s does not hold round %d completely", args[0], one)
 			}
 			return nil
@@ -113,7 +113,11 @@ type replayed struct {
 	Cancelled  uint64              `json:"cancelled"`
 	Errors     []spanErrors        `json:"measured_over_predicted"`
 	Difference *journal.Difference `json:"difference,omitempty"`
+}
 
+// replay is a replay in progress.
+type replay struct {
+	found    replayed
 	from, to uint64               // rounds to report, 0 for no bound
 	each     func(*replayedRound) // is called for each of them, if it is not nil
 	bySpans  map[int]*spanErrors
@@ -148,8 +152,8 @@ type replayedRound struct {
 	answers     []overlap.Answer
 }
 
-// replay replays a log.
-func (r *replayed) replay(path string) error {
+// run replays a log.
+func (r *replay) run(path string) error {
 	in, err := textfile.Open(path)
 	if err != nil {
 		return err
@@ -158,22 +162,22 @@ func (r *replayed) replay(path string) error {
 	l, err := journal.Replay(path, in, func(l *journal.Log, c *journal.Record) bool {
 		if l.Records == 1 {
 			r.first = c.At
-			r.begin(l)
+			r.found.begin(l)
 		}
-		r.Seconds = (c.At - r.first).Seconds()
+		r.found.Seconds = (c.At - r.first).Seconds()
 		r.take(c)
-		return r.to == 0 || r.LastRound < r.to
+		return r.to == 0 || r.found.LastRound < r.to
 	})
-	if err != nil && !errors.As(err, &r.Difference) {
+	if err != nil && !errors.As(err, &r.found.Difference) {
 		return err
 	}
 	r.report(nil)
 	if l.Records == 0 {
-		r.begin(l)
+		r.found.begin(l)
 	}
-	r.Log, r.Reproduced, r.Records, r.Lost, r.Torn = path, err == nil, l.Records, l.Lost, l.Torn
+	r.found.Log, r.found.Reproduced, r.found.Records, r.found.Lost, r.found.Torn = path, err == nil, l.Records, l.Lost, l.Torn
 	for _, n := range slices.Sorted(maps.Keys(r.bySpans)) {
-		r.Errors = append(r.Errors, r.bySpans[n].summary())
+		r.found.Errors = append(r.found.Errors, r.bySpans[n].summary())
 	}
 	return nil
 }
@@ -187,12 +191,12 @@ func (r *replayed) begin(l *journal.Log) {
 }
 
 // take adds a record to the report.
-func (r *replayed) take(c *journal.Record) {
+func (r *replay) take(c *journal.Record) {
 	switch {
 	case c.Kind == overlap.Add && c.Failure == "":
-		r.service(c.Definition)
+		r.found.service(c.Definition)
 	case c.Kind == overlap.Arrive && c.Failure == "":
-		r.Arrived++
+		r.found.Arrived++
 	case c.Kind == overlap.Finish && r.running[c.Outcome.Round] != nil:
 		x := r.running[c.Outcome.Round]
 		delete(r.running, c.Outcome.Round)
@@ -211,13 +215,13 @@ func (r *replayed) take(c *journal.Record) {
 	for i := range c.Ended {
 		switch a := &c.Ended[i]; a.Result {
 		case overlap.Finished:
-			r.Finished++
+			r.found.Finished++
 		case overlap.Dropped:
-			r.Dropped[a.Reason.String()]++
+			r.found.Dropped[a.Reason.String()]++
 		case overlap.Failed:
-			r.Failed[a.Reason.String()]++
+			r.found.Failed[a.Reason.String()]++
 		case overlap.Cancelled:
-			r.Cancelled++
+			r.found.Cancelled++
 		}
 	}
 }
@@ -234,15 +238,15 @@ func (r *replayed) service(m models.Service) {
 }
 
 // report adds the rounds that have ended to the report, with the answers that were given then.
-func (r *replayed) report(answers []overlap.Answer) {
+func (r *replay) report(answers []overlap.Answer) {
 	for _, x := range r.ended {
 		if x.Number < r.from || r.to != 0 && x.Number > r.to {
 			continue
 		}
-		if r.Rounds++; r.Rounds == 1 {
-			r.FirstRound = x.Number
+		if r.found.Rounds++; r.found.Rounds == 1 {
+			r.found.FirstRound = x.Number
 		}
-		r.LastRound = max(r.LastRound, x.Number)
+		r.found.LastRound = max(r.found.LastRound, x.Number)
 		for _, a := range answers {
 			if slices.ContainsFunc(x.Spans, func(s models.Span) bool { return s.Batch == a.Batch }) {
 				x.answers = append(x.answers, a)
