@@ -85,10 +85,9 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	}()
 	// With fake workers there are no processes to bind to cores.
 	if o.workers == nil {
-		err = CheckCores(&c)
-	}
-	if err != nil {
-		return d, err
+		if err = CheckCores(&c); err != nil {
+			return d, err
+		}
 	}
 	for _, line := range whole.Devices.Idle(whole.Services) {
 		d.log.Warn().Msg(line)

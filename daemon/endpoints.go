@@ -18,7 +18,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc"
-	"github.com/overlapd/overlapd/daemon/statefile"
 	"github.com/overlapd/overlapd/daemon/status"
 )
 
@@ -156,10 +155,8 @@ type published struct {
 	recorder *metrics.Recorder
 	tracer   *otlp.Tracer
 
-	// state is nil without a state file. aside is set if the file was damaged when the daemon
-	// started.
-	state *statefile.File
-	aside bool
+	// state is nil without a state file.
+	state *State
 
 	// decisions is nil without a decision log.
 	decisions decisionLog
@@ -172,10 +169,7 @@ type decisionLog interface {
 
 // published returns what the daemon says about itself.
 func (d *Daemon) published() *published {
-	p := &published{backend: d.backend, devices: d.devices, recorder: d.recorder, tracer: d.tracer}
-	if d.state != nil {
-		p.state, p.aside = d.state.db, d.state.aside
-	}
+	p := &published{backend: d.backend, devices: d.devices, recorder: d.recorder, tracer: d.tracer, state: d.state}
 	// A nil *journal.Writer in the interface would not be nil.
 	if d.decisions != nil {
 		p.decisions = d.decisions
@@ -228,9 +222,11 @@ func (p *published) status() (*status.Status, bool) {
 // The daemon continues to serve, so it must be reported.
 func (p *published) unstored(to *metrics.Scrape) (faults []string) {
 	c := &to.Storage
-	c.StateSetAside = p.aside
-	if p.state != nil && p.state.Lost() != nil {
-		c.StateLost, faults = true, append(faults, p.state.Lost().Error())
+	if p.state != nil {
+		c.StateSetAside = p.state.aside
+		if err := p.state.db.Lost(); err != nil {
+			c.StateLost, faults = true, append(faults, err.Error())
+		}
 	}
 	if p.decisions != nil {
 		lost, err := p.decisions.Lost()

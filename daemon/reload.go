@@ -153,12 +153,9 @@ func (e *effective) hold(next *config.Config, names ...string) {
 				services = append(services, *before)
 			}
 		}
-		for _, s := range c.Services {
-			if next.Service(s.Name) == nil && !slices.Contains(names, s.Name) {
-				services = append(services, s)
-			}
-		}
-		c.Services = services
+		c.Services = append(services, slices.DeleteFunc(slices.Clone(c.Services), func(s config.Service) bool {
+			return next.Service(s.Name) != nil || slices.Contains(names, s.Name)
+		})...)
 	})
 }
 
@@ -175,14 +172,16 @@ type reload struct {
 	done     config.Reloaded
 }
 
-// compare finds out what the new configuration changes. It reads all model files.
+// compare finds out what the new configuration changes. It reads all model files, to see
+// whether they have changed since a worker loaded them.
 func (r *reload) compare(old, next config.Config) error {
 	var hangs error
 	r.done = config.Diff(old, next, func(name string) bool {
-		if hangs != nil || r.ctx.Err() != nil {
+		s, of := r.backend.Running(name), old.Service(name)
+		if hangs != nil || r.ctx.Err() != nil || r.devices[0].emulation != nil || s == nil || s.Signature() == nil || of == nil {
 			return false
 		}
-		changed, err := r.rewritten(&old, name)
+		changed, err := rewritten(r.ctx, of.Model, s.Signature().Info.Hash, old.Worker.LoadTimeout)
 		if errors.Is(err, context.DeadlineExceeded) {
 			hangs = fmt.Errorf("service %s: %w", name, err)
 		}
@@ -193,20 +192,6 @@ func (r *reload) compare(old, next config.Config) error {
 	})
 	r.done.Failed = map[string]string{}
 	return cmp.Or(context.Cause(r.ctx), hangs)
-}
-
-// rewritten reports whether the model file of a service has changed since its worker loaded
-// it.
-func (r *reload) rewritten(c *config.Config, name string) (bool, error) {
-	s := r.backend.Running(name)
-	if s == nil || r.devices[0].emulation != nil {
-		return false, nil
-	}
-	sig, of := s.Signature(), c.Service(name)
-	if sig == nil || of == nil { // nothing was ever loaded
-		return false, nil
-	}
-	return rewritten(r.ctx, of.Model, sig.Info.Hash, c.Worker.LoadTimeout)
 }
 
 // run applies the settings and then the steps.

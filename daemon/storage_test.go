@@ -31,7 +31,7 @@ func TestStorage(t *testing.T) {
 	}
 	defer file.Close()
 	first := &fakeLog{lost: 3}
-	s := published{state: file, decisions: first}
+	s := published{state: &State{db: file}, decisions: first}
 	var now, later metrics.Scrape
 	if faults := s.unstored(&now); len(faults) > 0 || now.Storage.StateLost || now.Storage.LogStopped || now.Storage.DecisionsLost != 3 {
 		t.Errorf("%q, %+v", faults, now.Storage)
