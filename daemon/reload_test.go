@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -474,5 +475,18 @@ func (r *reloadRig) client() {
 	answerOf(r.t, r.backend, c)
 	if c.Reply.Err != nil {
 		r.t.Error(c.Reply.Err)
+	}
+}
+
+// What goes makes room first, and a service that others replace is switched last, in one step. A
+// variant that is added to others is none of those.
+func TestPlan(t *testing.T) {
+	steps := plan([]string{"a", "gone", "b/y", "c", "d", "e", "f"}, &config.Reloaded{
+		Added: []string{"new", "a/x", "a/y", "b/z"}, Removed: []string{"a", "gone"}, Changed: []string{"c"}, Moved: []string{"d"},
+		Replaced: []string{"e"}, Retried: []string{"f"},
+	})
+	const want = "[{[gone] [] false} {[] [c] true} {[] [d] true} {[] [new] false} {[] [b/z] false} {[] [e] false} {[] [f] false} {[a] [a/x a/y] false}]"
+	if got := fmt.Sprint(steps); got != want {
+		t.Errorf("got %s\nwant %s", got, want)
 	}
 }
