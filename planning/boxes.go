@@ -27,7 +27,7 @@ func (a *assignment) load(d int) float64 { return a.rate / (float64(a.devices[d]
 
 // box is a search for the best use of the devices of a box.
 type box struct {
-	*pipes
+	pipes   *pipes
 	relaxed *relaxed
 
 	// given are the assignments made in advance.
@@ -75,11 +75,11 @@ func (b *box) fit() {
 	// The memory and the time of the search grow with the states, once for each list of full length
 	// and service.
 	leaves := 1
-	for range b.stages {
-		leaves *= len(b.classes)
+	for range b.pipes.stages {
+		leaves *= len(b.pipes.classes)
 	}
-	most := min(maxStates, maxChoices/(leaves*len(b.services)))
-	for _, c := range b.classes {
+	most := min(maxStates, maxChoices/(leaves*len(b.pipes.services)))
+	for _, c := range b.pipes.classes {
 		b.size = append(b.size, len(c.devices))
 	}
 	all := b.size
@@ -106,7 +106,7 @@ func (b *box) fit() {
 		for _, c := range columns {
 			c.rate *= part
 			b.given = append(b.given, c)
-			for d, k := range b.lists[c.course.list] {
+			for d, k := range b.pipes.lists[c.course.list] {
 				left[k] -= whole(c.rate / c.course.rate[d])
 			}
 		}
@@ -140,18 +140,18 @@ func (b *box) apart() (columns []assignment) {
 	// only holds the course that keeps a contested list, for each service and list.
 	only := map[at]int{}
 	for {
-		r := b.relax(func(service, course int) bool {
-			kept, one := only[at{service, b.courses[service][course].list}]
+		r := b.pipes.relax(func(service, course int) bool {
+			kept, one := only[at{service, b.pipes.courses[service][course].list}]
 			return !one || kept == course
 		})
 		// Longer lists choose first, as they have fewer lists of full length to choose from.
 		slices.SortFunc(r.columns, func(x, y column) int {
-			return cmp.Or(cmp.Compare(b.courses[y.service][y.course].list, b.courses[x.service][x.course].list), cmp.Compare(y.rate, x.rate))
+			return cmp.Or(cmp.Compare(b.pipes.courses[y.service][y.course].list, b.pipes.courses[x.service][x.course].list), cmp.Compare(y.rate, x.rate))
 		})
 		columns = nil
 		taken, clash := map[at]int{}, false
 		for _, c := range r.columns {
-			course := &b.courses[c.service][c.course]
+			course := &b.pipes.courses[c.service][c.course]
 			leaf := b.free(course.list, func(leaf int) bool { _, is := taken[at{c.service, leaf}]; return !is })
 			if leaf == 0 {
 				leaf = course.list
@@ -161,7 +161,7 @@ func (b *box) apart() (columns []assignment) {
 			taken[at{c.service, leaf}] = c.course
 			columns = append(columns, assignment{service: c.service, leaf: leaf, course: course, rate: c.rate})
 		}
-		if !clash || b.over() {
+		if !clash || b.pipes.over() {
 			return columns
 		}
 	}
@@ -169,12 +169,12 @@ func (b *box) apart() (columns []assignment) {
 
 // free returns a list of full length that begins with a list and that is reports as free, or 0.
 func (b *box) free(list int, is func(leaf int) bool) int {
-	for _, longer := range b.longer[list] {
+	for _, longer := range b.pipes.longer[list] {
 		if leaf := b.free(longer, is); leaf > 0 {
 			return leaf
 		}
 	}
-	if len(b.longer[list]) == 0 && is(list) {
+	if len(b.pipes.longer[list]) == 0 && is(list) {
 		return list
 	}
 	return 0
@@ -202,7 +202,7 @@ func (b *box) points(service int, courses []*course, given *assignment) (points 
 	for _, c := range courses {
 		// regret is the waste of a request a second even if all devices are fully used.
 		regret := c.cost(b.pipes, b.relaxed.price) - b.relaxed.worth[service]
-		for d := range b.lists[c.list] {
+		for d := range b.pipes.lists[c.list] {
 			// Only rates at which some stage uses its devices fully are worth considering. Here
 			// that is stage d, with n devices.
 			for n := first[d] + 1; ; n++ {
@@ -235,7 +235,7 @@ func (b *box) points(service int, courses []*course, given *assignment) (points 
 
 // add adds the devices of a course's stages to counts by class.
 func (b *box) add(to []int, c *course, stages [maxPlaces]int) {
-	for d, k := range b.lists[c.list] {
+	for d, k := range b.pipes.lists[c.list] {
 		to[k] += stages[d]
 	}
 }
@@ -302,31 +302,31 @@ type tables struct {
 // of full length.
 func (b *box) tabulate(service int) *tables {
 	t := &tables{most: make([]float64, b.states)}
-	byList := make([][]point, len(b.lists))
-	courses := make([][]*course, len(b.lists))
-	for i := range b.courses[service] {
-		c := &b.courses[service][i]
+	byList := make([][]point, len(b.pipes.lists))
+	courses := make([][]*course, len(b.pipes.lists))
+	for i := range b.pipes.courses[service] {
+		c := &b.pipes.courses[service][i]
 		courses[c.list] = append(courses[c.list], c)
 	}
 	// A pipeline that ends early leaves the later places of its list unused. So a list of full
 	// length can have the points of any list that it begins with.
-	for list := range b.lists {
+	for list := range b.pipes.lists {
 		byList[list] = b.points(service, courses[list], nil)
 	}
 	var visit func(list int, points []point)
 	visit = func(list int, points []point) {
 		points = slices.Concat(points, byList[list])
-		for _, longer := range b.longer[list] {
+		for _, longer := range b.pipes.longer[list] {
 			visit(longer, points)
 		}
-		if len(b.longer[list]) > 0 {
+		if len(b.pipes.longer[list]) > 0 {
 			return
 		}
 		// A list that has devices in advance keeps their course.
 		if at := slices.IndexFunc(b.given, func(a assignment) bool { return a.service == service && a.leaf == list }); at >= 0 {
 			points = b.points(service, nil, &b.given[at])
 		}
-		if points = b.efficient(points); len(points) > 0 && !b.over() {
+		if points = b.efficient(points); len(points) > 0 && !b.pipes.over() {
 			t.leaves = append(t.leaves, list)
 			t.points = append(t.points, points)
 			t.choices = append(t.choices, make([]int32, b.states))
@@ -365,12 +365,12 @@ func (b *box) take(after, before []float64, choices []int32, p *point, choice in
 
 // solve returns the best plan found with the devices of the box, and its objective.
 func (b *box) solve() (best []assignment, objective float64) {
-	all := make([]*tables, len(b.services))
+	all := make([]*tables, len(b.pipes.services))
 	// reached is the objective of the services handled so far, by state.
 	var reached []float64
-	splits := make([][]int32, len(b.services))
-	for s := range b.services {
-		b.say("pipelines of %s: %d courses, %d states", b.services[s].Name, len(b.courses[s]), b.states)
+	splits := make([][]int32, len(b.pipes.services))
+	for s := range b.pipes.services {
+		b.pipes.say("pipelines of %s: %d courses, %d states", b.pipes.services[s].Name, len(b.pipes.courses[s]), b.states)
 		all[s] = b.tabulate(s)
 		// base is the rate that the service has in advance, in every state.
 		base := 0.0
@@ -381,7 +381,7 @@ func (b *box) solve() (best []assignment, objective float64) {
 		}
 		values := make([]float64, b.states)
 		for i, v := range all[s].most {
-			values[i] = (v + base) / b.services[s].Rate
+			values[i] = (v + base) / b.pipes.services[s].Rate
 		}
 		if reached == nil {
 			reached = values
@@ -426,7 +426,7 @@ func (b *box) share(service int, first, second []float64) (reached []float64, ta
 		}
 		// Skip a state that wastes too much, or in which the service alone is too far below the
 		// bound.
-		if b.waste(service, devices, second[state]*b.services[service].Rate) > b.slack || second[state] < b.relaxed.bound-b.slack || b.over() {
+		if b.waste(service, devices, second[state]*b.pipes.services[service].Rate) > b.slack || second[state] < b.relaxed.bound-b.slack || b.pipes.over() {
 			return
 		}
 		for k := range devices {
@@ -480,7 +480,7 @@ func (b *box) chosen(service int, t *tables, state int) (chosen []assignment) {
 
 // needs returns the number of devices that each stage of a course needs for a rate.
 func (c *course) needs(b *box, rate float64) (stages [maxPlaces]int) {
-	for d := range b.lists[c.list] {
+	for d := range b.pipes.lists[c.list] {
 		stages[d] = whole(rate / c.rate[d])
 	}
 	return stages
@@ -499,9 +499,9 @@ func (b *box) search() (best []assignment, objective float64) {
 		}
 		// A plan that is better than the best wastes less than the best is below the bound.
 		below := bound - objective
-		if b.slack >= below || b.over() {
-			if !b.over() && len(b.given) == 0 {
-				b.by = exactSearch
+		if b.slack >= below || b.pipes.over() {
+			if !b.pipes.over() && len(b.given) == 0 {
+				b.pipes.by = exactSearch
 			}
 			return best, objective
 		}

@@ -86,7 +86,7 @@ type course struct {
 
 // enumeration is the search for the courses of a service, one size of batch at a time.
 type enumeration struct {
-	*pipes
+	pipes   *pipes
 	service *Service
 	batch   int
 	target  float64
@@ -126,16 +126,16 @@ const leastTime = 1
 // accumulate computes the sums of times, and reports whether there are any for the batch.
 func (e *enumeration) accumulate() (any bool) {
 	n := len(e.service.Blocks.Ends)
-	e.sums, e.rest = make([][][]float64, len(e.classes)), make([]float64, n+1)
+	e.sums, e.rest = make([][][]float64, len(e.pipes.classes)), make([]float64, n+1)
 	least := make([]float64, n)
 	for i := range least {
 		least[i] = infinite
 	}
-	for k, c := range e.classes {
+	for k, c := range e.pipes.classes {
 		for share, batches := range e.service.Blocks.Times[c.name] {
 			e.sums[k] = append(e.sums[k], nil)
 			// Skip shares that were not measured, are not allowed, or do not hold the service.
-			if len(batches) < e.batch || e.whole && share > 0 || !atMost(e.service.needs(), c.memory) {
+			if len(batches) < e.batch || e.pipes.whole && share > 0 || !atMost(e.service.needs(), c.memory) {
 				continue
 			}
 			sums := make([]float64, n+1)
@@ -156,14 +156,14 @@ func (e *enumeration) accumulate() (any bool) {
 // extend continues a course of a list at a place, from a block on, in all possible ways.
 func (e *enumeration) extend(list, place, from int) {
 	n, before := len(e.service.Blocks.Ends), e.now.spent
-	for k, class := range e.classes {
-		if place == 1 && e.over() {
+	for k, class := range e.pipes.classes {
+		if place == 1 && e.pipes.over() {
 			return
 		}
-		longer := e.longer[list][k]
+		longer := e.pipes.longer[list][k]
 		for share, sums := range e.sums[k] {
 			first := from + 1
-			if place == e.stages-1 {
+			if place == e.pipes.stages-1 {
 				// The last stage takes all remaining blocks.
 				first = n
 			}

@@ -89,9 +89,9 @@ func (w Worker) Solve(ctx context.Context) (*Policy, error) {
 	if err := s.solve(ctx); err != nil {
 		return nil, err
 	}
-	p := &Policy{Variants: w.Variants, Rate: w.Rate, States: len(s.value) + 2, slack: s.slack, choice: make([]action, len(s.value))}
+	p := &Policy{Variants: w.Variants, Rate: w.Rate, States: len(s.value) + 2, slack: s.chain.slack, choice: make([]action, len(s.value))}
 	for i, r := range s.choice {
-		p.choice[i] = action{int16(s.runs[r].variant), int16(s.runs[r].batch)}
+		p.choice[i] = action{int16(s.chain.runs[r].variant), int16(s.chain.runs[r].batch)}
 	}
 	sum := s.average()
 	if p.Violations = 1 - sum.inTime/sum.queries; sum.inTime > 0 {
@@ -102,7 +102,7 @@ func (w Worker) Solve(ctx context.Context) (*Policy, error) {
 
 // solver is the search for a policy on a chain.
 type solver struct {
-	*chain
+	chain *chain
 
 	// goal is Dinkelbach's g, an accuracy.
 	goal float64
@@ -130,7 +130,7 @@ func newSolver(c *chain) *solver {
 // solve sets choice to the best run of each state, and share to the fractions that follow from it.
 func (s *solver) solve(ctx context.Context) error {
 	most := s.goal
-	s.share[s.fresh()] = 1
+	s.share[s.chain.fresh()] = 1
 	sweeps := firstSweeps
 	for range maxRounds {
 		found, err := s.iterate(ctx, precision*most, sweeps)
@@ -178,9 +178,9 @@ func (s *solver) iterate(ctx context.Context, tolerance float64, sweeps int) (bo
 
 // sweep replaces the values of all states and returns the spread of their changes.
 func (s *solver) sweep(worth func(state int) float64) float64 {
-	s.expect(s.value)
+	s.chain.expect(s.value)
 	each(len(s.value), func(state int) { s.next[state] = worth(state) })
-	low, high, base := math.Inf(1), math.Inf(-1), s.next[s.fresh()]
+	low, high, base := math.Inf(1), math.Inf(-1), s.next[s.chain.fresh()]
 	for i, v := range s.next {
 		low, high = min(low, v-s.value[i]), max(high, v-s.value[i])
 		s.next[i] = v - base
@@ -191,11 +191,11 @@ func (s *solver) sweep(worth func(state int) float64) float64 {
 
 // best sets the choice of a state to the run with the largest value, and returns that value.
 func (s *solver) best(state int) float64 {
-	n, level := s.split(state)
-	best, choice := math.Inf(-1), s.byBatch[n][0]
-	for b := n; b > 0 && (b == n || s.Variable); b-- {
-		for _, r := range s.byBatch[b] {
-			if !s.inTime(r, level) {
+	n, level := s.chain.split(state)
+	best, choice := math.Inf(-1), s.chain.byBatch[n][0]
+	for b := n; b > 0 && (b == n || s.chain.Variable); b-- {
+		for _, r := range s.chain.byBatch[b] {
+			if !s.chain.inTime(r, level) {
 				break
 			}
 			if v := s.worth(state, r); v > best {
@@ -205,10 +205,10 @@ func (s *solver) best(state int) float64 {
 	}
 	// No run is in time, or, with variable batches, only runs of a part of the queue. In the second
 	// case it may still pay to finish the late queries first, to save those behind them.
-	if math.IsInf(best, -1) || s.Variable {
-		late := s.byBatch[n][0]
-		if s.Drop {
-			late = s.dropped
+	if math.IsInf(best, -1) || s.chain.Variable {
+		late := s.chain.byBatch[n][0]
+		if s.chain.Drop {
+			late = s.chain.dropped
 		}
 		if v := s.worth(state, late); v > best {
 			best, choice = v, late
@@ -220,21 +220,21 @@ func (s *solver) best(state int) float64 {
 
 // worth returns the value of a run in a state.
 func (s *solver) worth(state, r int) float64 {
-	n, level := s.split(state)
-	if s.runs[r].batch < n {
-		return s.reward(r, level) + s.carried(state, r, s.value, nil, 0)
+	n, level := s.chain.split(state)
+	if s.chain.runs[r].batch < n {
+		return s.reward(r, level) + s.chain.carried(state, r, s.value, nil, 0)
 	}
-	return s.reward(r, level) + floats.Dot(s.phases[state], s.ahead[r])
+	return s.reward(r, level) + floats.Dot(s.chain.phases[state], s.chain.ahead[r])
 }
 
 // reward returns the reward of section 4.1 summed over the queries of a run, less the goal for
 // each.
 func (s *solver) reward(r, level int) float64 {
 	accuracy := 0.0
-	if s.onTime(r, level) {
-		accuracy = s.Variants[s.runs[r].variant].Accuracy
+	if s.chain.onTime(r, level) {
+		accuracy = s.chain.Variants[s.chain.runs[r].variant].Accuracy
 	}
-	return float64(s.runs[r].batch) * (accuracy - s.goal)
+	return float64(s.chain.runs[r].batch) * (accuracy - s.goal)
 }
 
 // settle computes the fraction of batches that start in each state, by power iteration. It returns
@@ -246,18 +246,18 @@ func (s *solver) settle(ctx context.Context, sweeps int) (bool, error) {
 			return false, err
 		}
 		clear(next)
-		for i := range s.ahead {
-			clear(s.ahead[i])
+		for i := range s.chain.ahead {
+			clear(s.chain.ahead[i])
 		}
 		for state, q := range s.share {
-			n, _ := s.split(state)
-			if r := s.choice[state]; s.runs[r].batch < n {
-				s.carried(state, r, nil, next, q)
+			n, _ := s.chain.split(state)
+			if r := s.choice[state]; s.chain.runs[r].batch < n {
+				s.chain.carried(state, r, nil, next, q)
 			} else {
-				floats.AddScaled(s.ahead[r], q, s.phases[state])
+				floats.AddScaled(s.chain.ahead[r], q, s.chain.phases[state])
 			}
 		}
-		s.spread(next)
+		s.chain.spread(next)
 		floats.Scale(1/floats.Sum(next), next)
 		if s.share, next = next, s.share; floats.Distance(s.share, next, 1) <= precision {
 			return true, nil
@@ -273,13 +273,13 @@ type sums struct{ queries, inTime, accuracy float64 }
 // average returns the averages under the current choices.
 func (s *solver) average() (sum sums) {
 	for state, q := range s.share {
-		_, level := s.split(state)
+		_, level := s.chain.split(state)
 		r := s.choice[state]
-		q *= float64(s.runs[r].batch)
+		q *= float64(s.chain.runs[r].batch)
 		sum.queries += q
-		if s.onTime(r, level) {
+		if s.chain.onTime(r, level) {
 			sum.inTime += q
-			sum.accuracy += q * s.Variants[s.runs[r].variant].Accuracy
+			sum.accuracy += q * s.chain.Variants[s.chain.runs[r].variant].Accuracy
 		}
 	}
 	return sum

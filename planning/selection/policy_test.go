@@ -30,22 +30,22 @@ func TestPolicyIsThatOfPlainValueIteration(t *testing.T) {
 			rows := make([]map[int][]float64, len(s.value))
 			for state := range rows {
 				rows[state] = map[int][]float64{}
-				n, level := s.split(state)
-				for r, run := range s.runs {
-					if run.variant != Dropped && (run.batch == n || run.batch < n && w.Variable) && s.inTime(r, level) {
+				n, level := s.chain.split(state)
+				for r, run := range s.chain.runs {
+					if run.variant != Dropped && (run.batch == n || run.batch < n && w.Variable) && s.chain.inTime(r, level) {
 						rows[state][r] = rowOf(s.chain, state, r)
 					}
 				}
-				late := s.byBatch[n][0]
+				late := s.chain.byBatch[n][0]
 				if w.Drop {
-					late = s.dropped
+					late = s.chain.dropped
 				}
 				if len(rows[state]) == 0 || w.Variable {
 					rows[state][late] = rowOf(s.chain, state, late)
 				}
 			}
 			worth := func(state, r int, value []float64) float64 {
-				_, level := s.split(state)
+				_, level := s.chain.split(state)
 				sum := s.reward(r, level)
 				for to, p := range rows[state][r] {
 					sum += p * value[to]

@@ -149,9 +149,6 @@ var (
 		"overlap.joiner":                27,
 		"overlap.service":               26,
 		"overlap/journal.Record":        30,
-		"planning.box":                  27,
-		"planning.enumeration":          28,
-		"planning/selection.solver":     30,
 		"cmd/overlapd-lab.scenarioFile": 35,
 	}}
 )
