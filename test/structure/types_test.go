@@ -138,7 +138,7 @@ func fieldsOf(t *types.Named) int {
 // Limits on what a reader must hold in mind of one type. A type that outgrows them holds a concept
 // that has no name yet. Embedding hides nothing: what it promotes counts.
 var (
-	methods = limit{"methods, promoted ones included", 40, "name the type that is missing", map[string]int{}}
+	methods = limit{"methods, promoted ones included", 40, "name the type that is missing", nil}
 	fields  = limit{"fields, promoted ones included", 25, "name the type that is missing", map[string]int{
 		"cmd/overlapd/load.Result":      28,
 		"daemon/config.Config":          27,
