@@ -21,9 +21,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/cuda"
+	"github.com/overlapd/overlapd/cuda/hostcheck"
+	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/ort"
@@ -252,7 +255,7 @@ type host struct {
 	// Pool are the devices of a configuration with several, with the services on each.
 	Pool []poolDevice `json:"pool,omitempty"`
 
-	GPU *gpuReport `json:"gpu,omitempty"`
+	GPU *hostcheck.Report `json:"gpu,omitempty"`
 }
 
 type poolDevice struct {
@@ -327,18 +330,29 @@ const (
 	tryTolerance = 1e-3        // between its outputs and the CPU's, relative to the largest
 )
 
-func lookAtGPUs(ctx context.Context, c config.Config, lib *ort.Library) gpuReport {
-	o := hostOptions{
-		Config: c, LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), User: os.Geteuid(),
-		Open:   func() (*cuda.Host, error) { return cuda.Open(nil) },
-		Access: func(path string) error { return mayAccess(path, unix.R_OK|unix.W_OK) },
-		Needs:  needs, Try: tryGPU,
+// lookAtGPUs looks for what keeps the first device of a configuration from being the GPU that it may be.
+func lookAtGPUs(ctx context.Context, c config.Config, lib *ort.Library) hostcheck.Report {
+	name := c.Pool().GPUs()[0]
+	o := hostcheck.Options{
+		GPU: name, Wanted: c.Pool()[0].Kind != config.DeviceAuto, Services: len(c.Expanded().Services),
+		MPS:         hostcheck.MPS{Join: c.MPS.Mode == config.MPSExisting, Directory: c.MPS.Dir, Program: c.MPS.Program},
+		MIG:         hostcheck.MIG{Instances: c.Pool().Instances(name, c.Services), Owner: c.MIG.Owner, Record: func() (mig.Record, error) { return gpu.ReadRecord(c.StateDir) }},
+		Runtime:     hostcheck.Runtime{Pinned: ort.PinnedCUDAVersion},
+		LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), User: os.Geteuid(),
+		Open: func() (*cuda.Host, error) { return cuda.Open(nil) },
+		Access: func(path string) error {
+			return unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK|unix.W_OK, unix.AT_EACCESS)
+		},
+		Needs: hostcheck.Needs, Try: tryGPU,
+	}
+	if c.MPS.Mode == config.MPSOwn {
+		o.MPS.Own = func(uuid string) string { return gpu.MPSDirOf(c.MPS.Dir, uuid) }
 	}
 	if lib != nil {
-		o.RuntimePath = lib.Path()
-		o.Providers, _ = lib.Providers() // none is as good as no CUDA
+		o.Runtime.Path = lib.Path()
+		o.Runtime.Providers, _ = lib.Providers() // none is as good as no CUDA
 	}
-	return checkGPU(ctx, o)
+	return hostcheck.Check(ctx, o)
 }
 
 // tryGPU compares a small model with the CPU, in a process that a broken provider may end.

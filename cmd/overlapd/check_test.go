@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/overlapd/overlapd/cuda/hostcheck"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/ort"
 )
@@ -65,7 +66,7 @@ func TestHostText(t *testing.T) {
 		{func(h *host) { h.Device, h.Emulated = "emulated: a100", true }, "# device: emulated: a100, nothing is computed\n"},
 		{func(h *host) { h.Emulated, h.Fault = true, "not found" }, ""},
 		{func(h *host) {
-			h.GPU = &gpuReport{Findings: []finding{{Level: levelFault, Says: "no cuBLAS", Remedy: "install it"}}}
+			h.GPU = &hostcheck.Report{Findings: []hostcheck.Finding{{Level: hostcheck.Fault, Says: "no cuBLAS", Remedy: "install it"}}}
 			h.Fault = "no cuBLAS; install it"
 		}, "# device: cpu, 2 cores, 3.0 GiB of memory\n# ONNX Runtime 1.30.0: /lib/o.so\n# fault: no cuBLAS; install it\n"},
 	} {

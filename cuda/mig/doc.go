@@ -9,5 +9,5 @@
 //
 // Instances that are not in the record are used if they fit, but never changed. A GPU is
 // never reset. Apply and Release must not run concurrently; package daemon/gpu calls
-// them. The host check only plans, to show what a daemon would do.
+// them. Package hostcheck only plans, to show what a daemon would do.
 package mig

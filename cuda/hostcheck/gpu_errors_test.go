@@ -1,4 +1,4 @@
-package main
+package hostcheck
 
 import (
 	"fmt"
@@ -19,12 +19,12 @@ const documentation = "../../docs/gpu-errors.md"
 // told are the packages all of whose errors the documentation has, and how they
 // begin where that is the package's name.
 var told = map[string]string{
-	"cuda":                      "",
-	"cuda/mig":                  "",
-	"cuda/mps":                  "mps: ",
-	"cuda/driver":               "driver: ",
-	"cmd/overlapd/hostcheck.go": "",
-	"daemon/gpu":                "",
+	"cuda":           "",
+	"cuda/mig":       "",
+	"cuda/mps":       "mps: ",
+	"cuda/driver":    "driver: ",
+	"cuda/hostcheck": "",
+	"daemon/gpu":     "",
 }
 
 // shared are packages that are not of GPUs alone, each with the errors that no GPU
@@ -106,22 +106,22 @@ func TestRowsAreOfErrors(t *testing.T) {
 func TestRulesAreWhole(t *testing.T) {
 	seen := map[string]bool{}
 	word := regexp.MustCompile(`\{[a-z]+\}`)
-	for _, r := range rules {
-		if seen[r.id] || r.says == "" {
-			t.Errorf("rule %q is there twice, or says nothing", r.id)
+	for _, r := range rules() {
+		if seen[r.name] || r.says == "" {
+			t.Errorf("rule %q is there twice, or says nothing", r.name)
 		}
-		seen[r.id] = true
-		if r.level == levelFault && r.remedy == "" && !strings.Contains(r.says, "{why}") {
-			t.Errorf("rule %s is a fault without a remedy", r.id)
+		seen[r.name] = true
+		if r.level == Fault && r.remedy == "" && !strings.Contains(r.says, "{why}") {
+			t.Errorf("rule %s is a fault without a remedy", r.name)
 		}
 		if strings.ContainsAny(word.ReplaceAllString(r.says+r.remedy, ""), "{}") {
-			t.Errorf("rule %s has odd braces: %q", r.id, r.says+r.remedy)
+			t.Errorf("rule %s has odd braces: %q", r.name, r.says+r.remedy)
 		}
-		if strings.HasSuffix(r.says, ".") || strings.HasSuffix(r.remedy, ".") || strings.ContainsAny(r.says+r.remedy, "|\n") && r.id != "mps-stranger" {
-			t.Errorf("rule %s is no part of a sentence, or breaks a table: %q", r.id, r.says+"; "+r.remedy)
+		if strings.HasSuffix(r.says, ".") || strings.HasSuffix(r.remedy, ".") || strings.ContainsAny(r.says+r.remedy, "|\n") && r.name != "mps-stranger" {
+			t.Errorf("rule %s is no part of a sentence, or breaks a table: %q", r.name, r.says+"; "+r.remedy)
 		}
-		if row := "| `" + r.id + "`, "; strings.Contains(table(), row) != (r.level != levelOK) {
-			t.Errorf("the table has rule %s: %t", r.id, r.level == levelOK)
+		if row := "| `" + r.name + "`, "; strings.Contains(table(), row) != (r.level != OK) {
+			t.Errorf("the table has rule %s: %t", r.name, r.level == OK)
 		}
 	}
 }
@@ -129,7 +129,7 @@ func TestRulesAreWhole(t *testing.T) {
 // TestSentinelsAreFound: the test reads errors wherever a package declares them.
 func TestSentinelsAreFound(t *testing.T) {
 	for dir, want := range map[string]string{
-		"cuda": "ErrVersions", "cuda/mig": "ErrWant", "segments/wire": "ErrEngine", "executor": "errBacklog", "cmd/overlapd/hostcheck.go": "errHost",
+		"cuda": "ErrVersions", "cuda/mig": "ErrWant", "segments/wire": "ErrEngine", "executor": "errBacklog", "cuda/hostcheck": "ErrHost",
 	} {
 		if sentinels(t, dir)[want] == "" {
 			t.Errorf("%s is not found in %s", want, dir)
@@ -147,14 +147,10 @@ func checkRow(t *testing.T, text, what, sentence string) {
 	}
 }
 
-// sentinels returns the errors that a package, or one file, declares, by name.
+// sentinels returns the errors that a package declares, by name.
 func sentinels(t *testing.T, dir string) map[string]string {
 	t.Helper()
-	pattern := filepath.Join("../..", dir)
-	if filepath.Ext(dir) != ".go" {
-		pattern = filepath.Join(pattern, "*.go")
-	}
-	files, err := filepath.Glob(pattern)
+	files, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,22 +194,30 @@ func addSentinels(all map[string]string, vars *ast.GenDecl) {
 	}
 }
 
+// rules returns the rules of all sections.
+func rules() (all []rule) {
+	for _, s := range sections {
+		all = append(all, s.rules...)
+	}
+	return all
+}
+
 // table returns the rules as the documentation has them.
 func table() string {
 	var b strings.Builder
 	b.WriteString("| rule | sentence | what to do |\n|---|---|---|\n")
-	for _, r := range rules {
-		if r.level == levelOK {
+	for _, r := range rules() {
+		if r.level == OK {
 			continue
 		}
 		remedy := r.remedy
 		if remedy == "" {
 			remedy = "as the sentence says"
-			if r.level == levelNote {
+			if r.level == Note {
 				remedy = "nothing"
 			}
 		}
-		fmt.Fprintf(&b, "| `%s`, %s | %s | %s |\n", r.id, r.level, r.says, remedy)
+		fmt.Fprintf(&b, "| `%s`, %s | %s | %s |\n", r.name, r.level, r.says, remedy)
 	}
 	return strings.ReplaceAll(b.String(), "{why}", "{reason}")
 }
