@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/overlapd/overlapd/cmd/overlapd/serving"
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/internal/cli"
@@ -34,8 +35,7 @@ type stateOptions struct {
 
 func (o *stateOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.dir, "state", "", "state folder, instead of the configuration's or the default")
-	cmd.Flags().StringVarP(&o.config, "config", "c", "", "configuration file that names the state folder (default "+localConfig+" in this folder, if there is one)")
-	takeLocal(cmd, &o.config, "state", "data")
+	cli.ConfigFlag(cmd, &o.config, "configuration file that names the state folder", "state", "data")
 }
 
 // How a state file is opened. Only to read it, a daemon may have it.
@@ -60,7 +60,7 @@ func (o *stateOptions) open(how func(dir string, check []string) (*daemon.State,
 		}
 		dir = c.StateDir
 	}
-	file, err := how(dir, cli.Self(checkStateName))
+	file, err := how(dir, serving.CheckState())
 	if err != nil {
 		return err
 	}

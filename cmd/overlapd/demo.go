@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/cmd/overlapd/load"
+	"github.com/overlapd/overlapd/cmd/overlapd/serving"
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor/emulated/device"
@@ -342,9 +343,9 @@ func (o *demo) serve(out io.Writer, qps float64) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, hurry, stop, release := stopSignals()
+	ctx, hurry, stop, release := serving.StopSignals()
 	defer release()
-	log := newLogger(c, os.Stderr)
+	log := serving.NewLogger(c, os.Stderr)
 	d, err := o.open(c, log)
 	if err != nil {
 		return err
@@ -381,10 +382,10 @@ func (o *demo) config(dir string) (config.Config, error) {
 // open opens the daemon, on any port if nobody has asked for one and the usual one is
 // taken.
 func (o *demo) open(c config.Config, log zerolog.Logger) (*daemon.Daemon, error) {
-	d, err := newDaemon(c, daemonOptions(log))
+	d, err := serving.NewDaemon(c, serving.DaemonOptions(log))
 	if errors.Is(err, unix.EADDRINUSE) && o.listen == "" {
 		c.Listen = "127.0.0.1:0"
-		d, err = newDaemon(c, daemonOptions(log))
+		d, err = serving.NewDaemon(c, serving.DaemonOptions(log))
 	}
 	return d, err
 }

@@ -1,24 +1,20 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
+	"github.com/overlapd/overlapd/cmd/overlapd/serving"
 	"github.com/overlapd/overlapd/daemon/loop"
-	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/internal/textfile"
@@ -122,68 +118,6 @@ func (o *trainOptions) keep(f *predictor.File, r *fit.Report) error {
 	return nil
 }
 
-// fitOrder is the input of a process that fits.
-type fitOrder struct {
-	Dataset   *training.Dataset
-	Operators map[string][]training.OperatorTimes
-}
-
-// fitCommand fits a predictor for the daemon that starts it. The order comes on
-// standard input, the predictor goes to standard output.
-func fitCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "fit",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			const lowest = 19 // serving goes first
-			if err := unix.Setpriority(unix.PRIO_PROCESS, 0, lowest); err != nil {
-				return err
-			}
-			var order fitOrder
-			if err := json.NewDecoder(os.Stdin).Decode(&order); err != nil {
-				return fmt.Errorf("reading the measurements failed: %w", err)
-			}
-			if order.Dataset == nil {
-				return errors.New("there is no dataset")
-			}
-			o := fit.DefaultOptions()
-			o.Operators = order.Operators
-			f, _, err := fit.Train(cmd.Context(), order.Dataset, o)
-			if err != nil {
-				return err
-			}
-			f.Created = time.Now().UTC()
-			return json.NewEncoder(os.Stdout).Encode(f)
-		},
-	}
-}
-
-// fitElsewhere fits in a process of its own, with which its memory ends.
-func fitElsewhere(ctx context.Context, d *training.Dataset, operators map[string][]training.OperatorTimes) (*predictor.File, error) {
-	order, err := json.Marshal(fitOrder{d, operators})
-	if err != nil {
-		return nil, err
-	}
-	line := cli.Self("fit")
-	var out bytes.Buffer
-	cmd := exec.Command(line[0], line[1:]...)
-	cmd.Stdin, cmd.Stdout = bytes.NewReader(order), &out
-	p, err := child.Start(cmd, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer context.AfterFunc(ctx, p.Kill)()
-	<-p.Done()
-	switch {
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case !p.Succeeded():
-		return nil, fmt.Errorf("%s: %s", p.Status(), strings.TrimSpace(p.Tail()))
-	}
-	return predictor.Read(&out)
-}
-
 func profileCommand() *cobra.Command {
 	var o profileOptions
 	cmd := &cobra.Command{
@@ -204,9 +138,8 @@ the next run resumes.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.serve.path, "config", "c", "", "configuration file (default "+localConfig+" in this folder, if there is one)")
-	takeLocal(cmd, &o.serve.path, "embedded")
-	f.BoolVar(&o.serve.embedded, "embedded", false, "use the built-in configuration: resnet50 and bert on the CPU")
+	cli.ConfigFlag(cmd, &o.serve.Path, "configuration file", "embedded")
+	f.BoolVar(&o.serve.Embedded, "embedded", false, "use the built-in configuration: resnet50 and bert on the CPU")
 	f.IntVar(&o.groups, "groups", 0, "total number of groups to measure, instead of the configuration's")
 	f.IntVar(&o.repeats, "repeats", 0, "most runs of each group, instead of the configuration's")
 	f.DurationVar(&o.limit, "time", 0, "stop after measuring for this long, 0 for no limit")
@@ -217,7 +150,7 @@ the next run resumes.`,
 
 type profileOptions struct {
 	cli.Output
-	serve   serveOptions
+	serve   serving.Options
 	groups  int
 	repeats int
 	limit   time.Duration
@@ -238,7 +171,7 @@ type profileResult struct {
 }
 
 func (o *profileOptions) run(cmd *cobra.Command) error {
-	c, err := o.serve.config()
+	c, err := o.serve.Config()
 	if err != nil {
 		return err
 	}
@@ -252,10 +185,10 @@ func (o *profileOptions) run(cmd *cobra.Command) error {
 	}
 	ctx, stop := cli.Interruptible(cmd)
 	defer stop()
-	log := newLogger(c, os.Stderr).Level(zerolog.WarnLevel)
-	options := daemonOptions(log)
+	log := serving.NewLogger(c, os.Stderr).Level(zerolog.WarnLevel)
+	options := serving.DaemonOptions(log)
 	options.Offline = true
-	d, err := newDaemon(c, options)
+	d, err := serving.NewDaemon(c, options)
 	if err != nil {
 		return err
 	}
@@ -311,8 +244,8 @@ func (o *profileOptions) report(w io.Writer, r *loop.Report, device string, ctx 
 	}
 	fmt.Fprintln(w, "All groups are measured. To measure more, raise --groups.")
 	next := "overlapd train"
-	if o.serve.path != "" {
-		next += " --config " + o.serve.path
+	if o.serve.Path != "" {
+		next += " --config " + o.serve.Path
 	}
 	if len(r.Devices) == 1 {
 		fmt.Fprintf(w, "Next: %s\n", next)

@@ -4,14 +4,10 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"os"
-	"os/signal"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
+	"github.com/overlapd/overlapd/cmd/overlapd/serving"
 	"github.com/overlapd/overlapd/daemon/admin"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/internal/cli"
@@ -21,19 +17,19 @@ import (
 
 func main() { cli.Main(root(), exitStatus) }
 
-// exitConfig is the status of sysexits.h for a wrong configuration. systemd
-// does not start the daemon again after it: the file would be as wrong.
-const exitConfig = 78
-
+// exitStatus tells a configuration that is wrong, here or at the daemon that a command asked, from all
+// else that fails: trying again helps only with the latter.
 func exitStatus(err error) int {
 	_, faulty := errors.AsType[config.Faults](err)
 	faulty = faulty || errors.Is(err, wire.ErrModel)
 	if e, ok := errors.AsType[*admin.Error](err); faulty || ok && e.Kind == admin.KindConfig {
-		return exitConfig
+		return cli.ExitConfig
 	}
 	return 1
 }
 
+// root returns the whole command line. Commands come from the packages below, each a part of what one
+// does with a daemon.
 func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "overlapd",
@@ -45,9 +41,9 @@ Start with:  overlapd demo                see what overlapping gains; needs no G
              overlapd serve --embedded    serve two built-in models on the CPU
              overlapd check --embedded    print a configuration to start from`,
 	}
-	cli.Topic(cmd, "Serving", serveCommand(), checkCommand(), importCommand(), reloadCommand(), restartCommand(), drainCommand())
+	cli.Topic(cmd, "Serving", serving.Commands()...)
 	cli.Topic(cmd, "Watching", statusCommand(), topCommand(), traceCommand(), replayCommand(),
-		cli.Group("bench", "Put load on a running daemon", benchServeCommand(), cli.ProbeCommand(), labCommand("bench engine")))
+		cli.Group("bench", "Put load on a running daemon", benchServeCommand(), cli.ProbeCommand(), cli.MovedToLab("bench engine")))
 	cli.Topic(cmd, "Measuring and planning", profileCommand(), trainCommand(), adviseCommand(),
 		cli.Group("dataset", "Import, export and show measured operator groups",
 			datasetImportCommand(), datasetExportCommand(), datasetShowCommand(), datasetDeleteCommand()),
@@ -56,8 +52,8 @@ Start with:  overlapd demo                see what overlapping gains; needs no G
 			modelsListCommand(), modelsBuildCommand(), modelsInspectCommand()),
 		cli.Group("plan", "Plan which models go on which devices, and which variant answers", planPlacementCommand(), planPipelineCommand(), planSelectionCommand()))
 	cli.Topic(cmd, "Others", demoCommand(), versionCommand())
-	cmd.AddCommand(workerCommand(), checkStateCommand(), fitCommand(), cli.ManCommand(manual()),
-		labCommand("simulate"), labCommand("reproduce"), labCommand("device"))
+	cmd.AddCommand(cli.ManCommand(manual()),
+		cli.MovedToLab("simulate"), cli.MovedToLab("reproduce"), cli.MovedToLab("device"))
 	cli.Finish(cmd, "Others", completions(), map[string]cobra.CompletionFunc{
 		"overlapd check":            cli.Files("toml"),
 		"overlapd models build":     cli.Words(zoo.Names()...),
@@ -67,23 +63,4 @@ Start with:  overlapd demo                see what overlapping gains; needs no G
 		"overlapd restart":          completeServices,
 	})
 	return cmd
-}
-
-// labCommand says where a command is that was one of overlapd before there was a program for it.
-func labCommand(path string) *cobra.Command {
-	return &cobra.Command{
-		Use: path[strings.LastIndexByte(path, ' ')+1:], Short: "Moved to overlapd-lab", Hidden: true, DisableFlagParsing: true,
-		RunE: func(*cobra.Command, []string) error {
-			return fmt.Errorf("%s is a command of overlapd-lab: build that with make lab, and run overlapd-lab %s", path, path)
-		},
-	}
-}
-
-// outliveLog makes a write to a log without a reader fail. Go would end the daemon by
-// SIGPIPE, whose log collector may be restarted. The signal is caught and not ignored
-// because children inherit what is ignored.
-func outliveLog() (release func()) {
-	pipes := make(chan os.Signal, 1) // never read; a full channel drops signals
-	signal.Notify(pipes, unix.SIGPIPE)
-	return func() { signal.Stop(pipes) }
 }

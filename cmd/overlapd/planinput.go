@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/overlapd/overlapd/cmd/overlapd/serving"
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor/emulated/device"
@@ -149,13 +150,13 @@ func selectable(path, service string) (w selection.Worker, err error) {
 	run.Services = slices.DeleteFunc(run.Services, func(s config.Service) bool { of, _ := s.Of(); return of != service })
 	var times [][]soloTime
 	if c.Emulated() {
-		if w, err = daemon.Selectable(c, service, offlineOptions(&c)); err == nil {
+		if w, err = daemon.Selectable(c, service, serving.OfflineOptions(&c)); err == nil {
 			times, err = profileTimes(&run, first.Profile)
 		}
 	} else {
 		state := stateOptions{dir: c.StateDir}
 		err = state.open(reading, func(s *daemon.State) error {
-			if w, err = daemon.Selectable(c, service, offlineOptions(&c)); err == nil {
+			if w, err = daemon.Selectable(c, service, serving.OfflineOptions(&c)); err == nil {
 				times, err = solosOf(s, &w)
 			}
 			return err

@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/overlapd/overlapd/cmd/overlapd/serving"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/training"
 	"github.com/overlapd/overlapd/training/advice"
@@ -113,40 +113,6 @@ func expectedMiB(c *config.Config, s *config.Service) float64 {
 	return float64(bytes) / (1 << 20)
 }
 
-// What a daemon takes of its host's memory, apart from what the configuration bounds.
-const (
-	daemonMemory = 256 << 20
-	workerMemory = 150 << 20 // a process with ONNX Runtime
-
-	memoryStep = 64 << 20 // that a limit is rounded up to
-)
-
-// hostMemory returns the most memory that the daemon of a configuration and its workers take
-// of the host, where the files of all models are found. No worker counts on another to be
-// loaded before it.
-func hostMemory(c *config.Config, file func(model string) (string, error)) (bytes int64, err error) {
-	bytes = daemonMemory + c.Limits.MemoryBytes
-	for _, s := range c.Expanded().Services {
-		path, err := file(s.Model)
-		if err != nil {
-			return 0, err
-		}
-		f, err := models.Open(path)
-		if err != nil {
-			return 0, err
-		}
-		var weights int64
-		for i := range f.Graph.Initializers {
-			weights += f.Graph.Initializers[i].Bytes
-		}
-		loading := segments.LoadBytes(f)
-		_ = f.Close() // it was read
-		w := &c.Worker
-		bytes += workerMemory + max(loading, weights+w.InputBytes+w.OutputBytes+w.IntermediateBytes)
-	}
-	return (bytes + memoryStep - 1) / memoryStep * memoryStep, nil
-}
-
 // take reads --service-memory, and refuses services of which nothing is known then.
 func (o *poolOptions) take(list []advice.Service) error {
 	if err := takeValues(list, "service-memory", "NAME=MIB", "1500", o.memories, func(s *advice.Service, value string) bool {
@@ -209,16 +175,16 @@ func (o *poolOptions) write(path string, a *advice.Advice) error {
 		// There are two pods where the loads want two, so that one serves while the other is replaced.
 		text := fmt.Sprintf(poolManifest, p.Name, strings.Join(p.Services, ", "), p.Demanded, builds, p.Devices, min(p.Devices, 2), poolGrowth*p.Devices)
 		of := ofPool(c, p.Services)
-		if bytes, unknown := hostMemory(&of, cli.ModelPath); unknown == nil {
+		if bytes, unknown := serving.HostMemory(&of, cli.ModelPath); unknown == nil {
 			text += fmt.Sprintf(memoryPatch, bytes>>20)
 		}
-		if err := errors.Join(err, writeNew(filepath.Join(folder, "kustomization.yaml"), []byte(text)),
-			writeNew(filepath.Join(folder, "overlapd.toml"), of.BriefTOML())); err != nil {
+		if err := errors.Join(err, cli.WriteNew(filepath.Join(folder, "kustomization.yaml"), []byte(text)),
+			cli.WriteNew(filepath.Join(folder, "overlapd.toml"), of.BriefTOML())); err != nil {
 			return err
 		}
 		all += "  - " + p.Name + "\n"
 	}
-	return writeNew(filepath.Join(o.out, "kustomization.yaml"), []byte(all))
+	return cli.WriteNew(filepath.Join(o.out, "kustomization.yaml"), []byte(all))
 }
 
 // from makes a folder and returns the way from there to the base, without links, since

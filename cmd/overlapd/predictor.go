@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/overlapd/overlapd/cmd/overlapd/serving"
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
 )
@@ -66,7 +67,7 @@ daemon may have the state file open meanwhile.`,
 				state.dir = cmp.Or(state.dir, c.StateDir)
 			}
 			return state.open(making, func(s *daemon.State) error {
-				what, err := s.ImportPredictor(args[0], c, daemonOptions(newLogger(config.Default(), os.Stderr)))
+				what, err := s.ImportPredictor(args[0], c, serving.DaemonOptions(serving.NewLogger(config.Default(), os.Stderr)))
 				if err == nil {
 					_, err = fmt.Fprintf(cmd.OutOrStdout(), "stored %s in the state file\n", what)
 				}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/overlapd/overlapd/internal/cli/clitest"
 	"github.com/overlapd/overlapd/internal/fakes/fakeca"
-	"github.com/overlapd/overlapd/internal/fakes/fakemps"
 )
 
 // serveTimeout bounds how long a daemon of a script may take to be ready.
@@ -22,9 +21,8 @@ const serveTimeout = time.Minute
 const serveProbe = 50 * time.Millisecond
 
 func TestMain(m *testing.M) {
-	fakemps.Take()
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // else each process that the race detector watches takes a second to end
-	if os.Getenv("OVERLAPD_TEST_FIT") != "" || len(os.Args) > 1 && (os.Args[1] == checkStateName || os.Args[1] == "models") {
+	if os.Getenv("OVERLAPD_TEST_FIT") != "" || len(os.Args) > 1 && (os.Args[1] == "check-state" || os.Args[1] == "models") {
 		main() // a test started its own binary as overlapd
 		return
 	}

@@ -116,7 +116,7 @@ func (m *machine) divide(profiles ...uint32) string {
 	defer host.Close()
 	facts, err := host.Facts()
 	if err != nil || len(facts.Devices[0].Instances) != len(profiles) {
-		m.t.Fatalf("%+v, %v", facts.Devices[0].Instances, err)
+		m.t.Fatalf("got instances %+v, %v", facts.Devices[0].Instances, err)
 	}
 	return facts.Devices[0].Instances[0].UUID
 }

@@ -1,10 +1,8 @@
-package main
+package serving
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -12,8 +10,11 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/config/triton"
+	"github.com/overlapd/overlapd/internal/cli"
 )
 
+// importCommand writes a file to edit. What serve --model-repository reads has the same content, but
+// follows the repository at each start.
 func importCommand() *cobra.Command {
 	var to string
 	var target time.Duration
@@ -36,6 +37,7 @@ default_timeout_microseconds, or else --target.`,
 			if err != nil {
 				return err
 			}
+			// A file that serve would refuse is not written.
 			if err := c.Validate(); err != nil {
 				return err
 			}
@@ -44,9 +46,10 @@ default_timeout_microseconds, or else --target.`,
 				_, err := cmd.OutOrStdout().Write(text)
 				return err
 			}
-			if err := writeNew(to, text); err != nil {
+			if err := cli.WriteNew(to, text); err != nil {
 				return err
 			}
+			// They are in the file, too. Who imports a hundred models would not look there first.
 			for _, note := range notes {
 				fmt.Fprintln(cmd.ErrOrStderr(), "overlapd:", note)
 			}
@@ -59,14 +62,11 @@ default_timeout_microseconds, or else --target.`,
 	return cmd
 }
 
-// targetFlag adds the option for the target of models that have none.
-func targetFlag(cmd *cobra.Command, target *time.Duration) {
-	cmd.Flags().DurationVar(target, "target", config.DefaultService().Target, "latency target of models of a model repository without a default timeout")
-}
-
-// importedFile returns a configuration file with the notes at its head.
+// importedFile returns a configuration file with the notes at its head, where who edits the file
+// finds what Triton's settings would have done.
 func importedFile(c config.Config, repository string, notes []string) []byte {
-	c.StateDir = "" // where it is follows from the environment of the daemon
+	// Where the state is follows from the environment of the daemon, which may be another machine's.
+	c.StateDir = ""
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Written by overlapd import from the model repository %q.\n", repository)
 	for _, note := range notes {
@@ -74,16 +74,4 @@ func importedFile(c config.Config, repository string, notes []string) []byte {
 	}
 	b.Write(c.BriefTOML())
 	return b.Bytes()
-}
-
-func writeNew(path string, text []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if os.IsExist(err) {
-		return fmt.Errorf("%s already exists: remove it, or choose another file with --out", path)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Close())
 }

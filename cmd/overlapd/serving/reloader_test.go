@@ -1,4 +1,4 @@
-package main
+package serving
 
 import (
 	"bytes"
@@ -126,12 +126,12 @@ func TestReloaderOfAWrongFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte("ready = 0\npolicy = \"luck\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := serveOptions{path: path}
-	l := newListening(o.config)
+	o := Options{Path: path}
+	l := newListening(o.Config)
 	f := &fakeRunning{err: errors.New("asked")}
 	l.follow(f)
 	_, err := l.Reload(t.Context(), nil)
-	if exitStatus(err) != exitConfig || len(f.config.Services) > 0 {
+	if _, faulty := errors.AsType[config.Faults](err); !faulty || len(f.config.Services) > 0 {
 		t.Errorf("got %v, and the daemon has %v", err, f.config.Services)
 	}
 	lines := l.lines(t)
@@ -148,8 +148,8 @@ func TestReloaderKeepsFlags(t *testing.T) {
 	if err := os.WriteFile(path, file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := serveOptions{path: path, listen: "127.0.0.1:2", policy: "edf"}
-	l := newListening(o.config)
+	o := Options{Path: path, listen: "127.0.0.1:2", policy: "edf"}
+	l := newListening(o.Config)
 	f := &fakeRunning{done: new(config.Reloaded)}
 	l.follow(f)
 	if _, err := l.Reload(t.Context(), func(config.Step) {}); err != nil {
@@ -166,7 +166,7 @@ func TestReloaderBeforeTheDaemon(t *testing.T) {
 	_, config := l.Config()
 	for what, err := range map[string]error{"reload": reload, "config": config, "restart": l.Restart("a")} {
 		if !errors.Is(err, errOpening) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got %v", what, err)
 		}
 	}
 }
@@ -177,7 +177,7 @@ func TestReloaderRestarts(t *testing.T) {
 	for service, kind := range map[string]string{"lost": "", "well": admin.KindState, "none": admin.KindNotFound} {
 		err := l.Restart(service)
 		if e, ok := errors.AsType[*admin.Error](err); ok != (kind != "") || ok && e.Kind != kind {
-			t.Errorf("%s: %v", service, err)
+			t.Errorf("restart %s: got %v", service, err)
 		}
 	}
 }

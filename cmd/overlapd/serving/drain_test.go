@@ -1,4 +1,4 @@
-package main
+package serving
 
 import (
 	"context"
@@ -56,7 +56,7 @@ func TestDrainOptions(t *testing.T) {
 			})
 			want, fails := strings.CutPrefix(c.says, "error: ")
 			if fails && (err == nil || !strings.Contains(err.Error(), want)) || !fails && (err != nil || !strings.Contains(said, want)) {
-				t.Errorf("%q, %v", said, err)
+				t.Errorf("said %q, got %v", said, err)
 			}
 			if do := map[bool]string{false: admin.DrainBegin, true: admin.DrainCancel}[c.options.cancel]; c.ask != nil && first != do {
 				t.Errorf("the first request is %s", first)
@@ -79,7 +79,7 @@ func TestReloaderDrains(t *testing.T) {
 	_, _, open := l.Open()
 	for what, err := range map[string]error{"leave": l.Leave(true), "open": open} {
 		if !errors.Is(err, errOpening) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got %v", what, err)
 		}
 	}
 	f := &fakeRunning{}
@@ -90,7 +90,7 @@ func TestReloaderDrains(t *testing.T) {
 		}
 	}
 	if open, ended, err := l.Open(); err != nil || open["a"] != 2 || ended != 7 {
-		t.Errorf("%v, %d, %v", open, ended, err)
+		t.Errorf("open %v, ended %d, got %v", open, ended, err)
 	}
 	if log := l.log.String(); !strings.Contains(log, "reports not ready") || !strings.Contains(log, "draining cancelled") {
 		t.Error(log)

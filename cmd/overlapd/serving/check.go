@@ -1,4 +1,4 @@
-package main
+package serving
 
 import (
 	"bytes"
@@ -10,30 +10,22 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
-	"github.com/overlapd/overlapd/cuda"
-	"github.com/overlapd/overlapd/cuda/hostcheck"
-	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/report"
-	"github.com/overlapd/overlapd/ort"
-	"github.com/overlapd/overlapd/segments/probe"
-	"github.com/overlapd/overlapd/segments/wire"
 )
 
+// checkCommand does what a start does up to serving, so that what it accepts starts. It changes nothing
+// and opens no state. Into what GPUs would be divided, serve --dry-run says.
 func checkCommand() *cobra.Command {
 	var asJSON, embedded bool
 	var on, key string
@@ -67,52 +59,35 @@ type, default, the value in effect, and whether a reload can change it.`,
 			if len(args) > 0 && embedded {
 				return errors.New("a file and --embedded cannot be checked together: give one of them")
 			}
-			o := serveOptions{path: strings.Join(args, ""), on: on}
+			// The file is an argument here and a flag of serve, since it is what check is about.
+			o := Options{Path: strings.Join(args, ""), on: on}
+			// Without a word check takes what serve would take, and where that takes nothing it still shows a
+			// configuration to begin with.
 			if len(args) == 0 && !embedded {
-				o.path = local(cmd)
+				o.Path = cli.Local(cmd)
 			}
-			if o.embedded = o.path == ""; o.embedded && !embedded {
-				fmt.Fprintf(cmd.ErrOrStderr(), "overlapd: checking the built-in configuration: there is no %s in this folder\n", localConfig)
+			if o.Embedded = o.Path == ""; o.Embedded && !embedded {
+				fmt.Fprintf(cmd.ErrOrStderr(), "overlapd: checking the built-in configuration: there is no %s in this folder\n", cli.LocalConfig)
 			}
-			c, err := o.config()
+			// What a key means does not depend on the rest of the file being right.
+			c, err := o.Config()
 			if cmd.Flags().Changed("explain") {
 				return explainKeys(cmd.OutOrStdout(), key, asJSON, c, err)
 			}
 			if err != nil {
 				return err
 			}
-			if err := daemon.CheckModels(&c); err != nil {
-				return err
-			}
-			if err := daemon.CheckCores(&c); err != nil {
-				return err
-			}
-			if err := daemon.CheckSelection(c, offlineOptions(&c)); err != nil {
-				return err
-			}
-			exposed, err := daemon.CheckAccess(&c)
+			// Cheap checks come first, so that a mistake in the file shows at once and models are loaded last.
+			exposed, sockets, err := refuse(&c)
 			if err != nil {
 				return err
 			}
-			given, err := access.Inherit(activation.Files(true), &c)
-			if err != nil {
-				return err
-			}
-			found, err := lookAtHost(cmd.Context(), c)
-			found.Exposed, found.Notes = exposed, slices.Concat(socketNotes(given.Each), c.Devices.Idle(c.Services))
-			for i, d := range c.Devices {
-				found.Pool = append(found.Pool, poolDevice{d.Name, d.Kind, c.Devices.ServicesOn(i, c.Services)})
-			}
-			if bytes, err := hostMemory(&c, modelFile); err == nil && !found.Emulated {
-				found.Notes = append(found.Notes, fmt.Sprintf("peak host memory of the daemon and its workers: %d MiB", bytes>>20))
-			}
-			if found.ORTPath != "" {
-				notes, faults := tryModels(cmd.Context(), &c, found.ORTPath)
-				found.Notes, err = append(found.Notes, notes...), errors.Join(err, faults)
-			}
+			found, err := examine(cmd.Context(), &c, sockets)
+			found.Exposed = exposed
 			if asJSON {
 				return errors.Join(report.WriteJSON(cmd.OutOrStdout(), found), err)
 			}
+			// The configuration alone is on standard output, so that it can be kept as a file.
 			fmt.Fprintf(cmd.OutOrStdout(), "%s", c.TOML())
 			found.writeText(cmd.ErrOrStderr())
 			return err
@@ -123,6 +98,44 @@ type, default, the value in effect, and whether a reload can change it.`,
 	cmd.Flags().StringVar(&on, "on", "", "device to check for, as in serve --on: cpu, or index or UUID of a GPU")
 	cmd.Flags().StringVar(&key, "explain", "", "only explain this key, or all keys of this table")
 	return cmd
+}
+
+// refuse returns an error where the daemon would not start, whatever the host is. Else it returns what
+// of the configuration is unsafe, and what there is to say of sockets.
+func refuse(c *config.Config) (exposed, sockets []string, err error) {
+	if err := daemon.CheckModels(c); err != nil {
+		return nil, nil, err
+	}
+	if err := daemon.CheckCores(c); err != nil {
+		return nil, nil, err
+	}
+	if err := daemon.CheckSelection(*c, OfflineOptions(c)); err != nil {
+		return nil, nil, err
+	}
+	if exposed, err = daemon.CheckAccess(c); err != nil {
+		return nil, nil, err
+	}
+	given, err := access.Inherit(activation.Files(true), c)
+	return exposed, socketNotes(given.Each), err
+}
+
+// examine looks at the host and tries the models there. An error does not end it, so that one run of
+// check shows everything that is missing.
+func examine(ctx context.Context, c *config.Config, sockets []string) (found host, err error) {
+	found, err = lookAtHost(ctx, *c)
+	found.Notes = slices.Concat(sockets, c.Devices.Idle(c.Services))
+	for i, d := range c.Devices {
+		found.Pool = append(found.Pool, poolDevice{d.Name, d.Kind, c.Devices.ServicesOn(i, c.Services)})
+	}
+	// It is what a unit or a pod must be given. Of a model that is built later nothing is known yet.
+	if bytes, err := HostMemory(c, modelFile); err == nil && !found.Emulated {
+		found.Notes = append(found.Notes, fmt.Sprintf("peak host memory of the daemon and its workers: %d MiB", bytes>>20))
+	}
+	if found.ORTPath != "" {
+		notes, faults := tryModels(ctx, c, found.ORTPath)
+		found.Notes, err = append(found.Notes, notes...), errors.Join(err, faults)
+	}
+	return found, err
 }
 
 // reloads says what it takes to change a key, by what [config.Explain] says of it.
@@ -161,7 +174,8 @@ func explainKeys(w io.Writer, name string, asJSON bool, c config.Config, faulty 
 	return faulty
 }
 
-// socketNotes says which sockets a daemon would not open itself, and what that means for a restart.
+// socketNotes says which sockets a daemon would not open itself, and what that means for a restart: it is
+// seen only then, when connections are refused.
 func socketNotes(each func(func(name string, ln net.Listener))) (list []string) {
 	each(func(name string, ln net.Listener) {
 		list = append(list, fmt.Sprintf("socket %s (%s) is inherited: connections wait while the daemon restarts", name, ln.Addr()))
@@ -172,7 +186,8 @@ func socketNotes(each func(func(name string, ln net.Listener))) (list []string) 
 	return list
 }
 
-// modelFile returns the file of a model that need not be built first.
+// modelFile returns the file of a model that need not be built first: a check should take no minutes to
+// build a model of the zoo, about which there is nothing to find out.
 func modelFile(model string) (string, error) {
 	if !config.IsPath(model) {
 		return "", errors.New("it is built when the daemon starts")
@@ -184,7 +199,7 @@ func modelFile(model string) (string, error) {
 // other, and returns what was written meanwhile, and the faults. The daemon's process
 // never links ONNX Runtime, and no model may end this one.
 func tryModels(ctx context.Context, c *config.Config, library string) (notes []string, err error) {
-	tried := map[string]bool{}
+	tried := map[string]bool{} // services may share a file
 	for _, s := range c.Expanded().Services {
 		if !config.IsPath(s.Model) || tried[s.Model] {
 			continue
@@ -194,7 +209,9 @@ func tryModels(ctx context.Context, c *config.Config, library string) (notes []s
 		for _, line := range lines {
 			notes = append(notes, fmt.Sprintf("service %s: %s", s.Name, line))
 		}
-		if exit, ok := errors.AsType[*exec.ExitError](fault); ok && exit.ExitCode() == exitConfig {
+		// By its status the child says that the model is at fault, which no restart would help with. Any
+		// other end may be the host's.
+		if exit, ok := errors.AsType[*exec.ExitError](fault); ok && exit.ExitCode() == cli.ExitConfig {
 			fault = config.ModelFault(s.Name, errors.New(string(exit.Stderr)))
 		} else if fault != nil {
 			fault = fmt.Errorf("service %s: its model could not be loaded: %w", s.Name, fault)
@@ -218,8 +235,10 @@ func loadModel(ctx context.Context, model, library string, limit time.Duration) 
 	var out bytes.Buffer
 	command := cli.Self("models", "inspect", "--json", "--", model)
 	child := exec.CommandContext(ctx, command[0], command[1:]...)
+	// The cache is not the user's, since a file that is only checked should leave nothing there.
 	child.Stderr, child.Env = &out, append(os.Environ(), "CACHE_DIRECTORY=", "XDG_CACHE_HOME="+cache, "OVERLAPD_ORT="+library)
 	err = child.Run()
+	// What stands before the error is what ONNX Runtime wrote, and may be of use without one.
 	text, why, _ := strings.Cut("\n"+strings.TrimSpace(out.String()), "\noverlapd: ")
 	for line := range strings.Lines(strings.TrimSpace(text)) {
 		lines = append(lines, strings.TrimSpace(line))
@@ -227,154 +246,11 @@ func loadModel(ctx context.Context, model, library string, limit time.Duration) 
 	exit, ended := errors.AsType[*exec.ExitError](err)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		err = context.Cause(ctx)
-	case ended && exit.ExitCode() == exitConfig:
+		err = context.Cause(ctx) // "signal: killed" would not say why
+	case ended && exit.ExitCode() == cli.ExitConfig:
 		exit.Stderr = []byte(why)
 	case ended:
 		err = fmt.Errorf("%w: %s", err, cmp.Or(why, strings.Join(lines, "; ")))
 	}
 	return lines, err
-}
-
-// host is the JSON of check. ONNX Runtime and the GPU are left out where the device
-// is emulated, the GPU also where the configuration uses none. Exposed lists what is
-// unsafe about addresses, tokens and certificates, Notes what a worker writes about a
-// model that it loads.
-type host struct {
-	Device      string   `json:"device"`
-	Emulated    bool     `json:"emulated,omitempty"`
-	Cores       int      `json:"cores"`
-	MemoryBytes int64    `json:"memory_bytes"`
-	ORTPath     string   `json:"ort_path"`
-	ORTVersion  string   `json:"ort_version"`
-	ORTPinned   bool     `json:"ort_pinned"`
-	Fault       string   `json:"fault,omitempty"`
-	Exposed     []string `json:"exposed,omitempty"`
-	Notes       []string `json:"notes,omitempty"`
-
-	// Pool are the devices of a configuration with several, with the services on each.
-	Pool []poolDevice `json:"pool,omitempty"`
-
-	GPU *hostcheck.Report `json:"gpu,omitempty"`
-}
-
-type poolDevice struct {
-	Name     string   `json:"name"`
-	Kind     string   `json:"kind"`
-	Services []string `json:"services"`
-}
-
-func lookAtHost(ctx context.Context, c config.Config) (host, error) {
-	h := host{Device: cli.CPU(), Cores: runtime.NumCPU()}
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err == nil {
-		h.MemoryBytes = int64(info.Totalram) * int64(info.Unit)
-	}
-	if c.Emulated() {
-		device, err := daemon.EmulatedDevice(c)
-		if err != nil {
-			h.Fault = err.Error()
-		}
-		h.Device, h.Emulated = device, true
-		return h, err
-	}
-	lib, err := ort.Load()
-	if err == nil {
-		h.ORTPath, h.ORTVersion, h.ORTPinned = lib.Path(), lib.Version(), lib.Pinned()
-	}
-	if c.MayUseGPU() {
-		found := lookAtGPUs(ctx, c, lib)
-		h.GPU = &found
-		if c.Pool()[0].Kind != config.DeviceAuto { // which takes the CPU where the GPU cannot be used
-			err = errors.Join(err, found.Err())
-		}
-	}
-	if err != nil {
-		h.Fault = err.Error()
-	}
-	return h, err
-}
-
-func (h host) writeText(w io.Writer) {
-	for _, e := range h.Exposed {
-		fmt.Fprintf(w, "# unsafe: %s\n", e)
-	}
-	for _, n := range h.Notes {
-		fmt.Fprintf(w, "# %s\n", n)
-	}
-	for _, d := range h.Pool {
-		fmt.Fprintf(w, "# device %s (%s): %s\n", d.Name, d.Kind, strings.Join(d.Services, ", "))
-	}
-	if h.Emulated {
-		if h.Fault == "" {
-			fmt.Fprintf(w, "# device: %s, nothing is computed\n", h.Device)
-		}
-		return
-	}
-	fmt.Fprintf(w, "# device: %s, %.1f GiB of memory\n", h.Device, float64(h.MemoryBytes)/(1<<30))
-	if h.ORTPath != "" {
-		note := ""
-		if !h.ORTPinned {
-			note = ", not the version that overlapd is tested with"
-		}
-		fmt.Fprintf(w, "# ONNX Runtime %s%s: %s\n", h.ORTVersion, note, h.ORTPath)
-	}
-	if h.GPU != nil {
-		h.GPU.WriteText(w)
-	}
-}
-
-const (
-	tryModel     = "tiny_cnn"  // has a convolution and a matrix product, so that cuDNN and cuBLAS are needed
-	tryTimeout   = time.Minute // of a first start of CUDA, which may load a gigabyte
-	tryTolerance = 1e-3        // between its outputs and the CPU's, relative to the largest
-)
-
-// lookAtGPUs looks for what keeps the first device of a configuration from being the GPU that it may be.
-func lookAtGPUs(ctx context.Context, c config.Config, lib *ort.Library) hostcheck.Report {
-	name := c.Pool().GPUs()[0]
-	o := hostcheck.Options{
-		GPU: name, Wanted: c.Pool()[0].Kind != config.DeviceAuto, Services: len(c.Expanded().Services),
-		MPS:         hostcheck.MPS{Join: c.MPS.Mode == config.MPSExisting, Directory: c.MPS.Dir, Program: c.MPS.Program},
-		MIG:         hostcheck.MIG{Instances: c.Pool().Instances(name, c.Services), Owner: c.MIG.Owner, Record: func() (mig.Record, error) { return gpu.ReadRecord(c.StateDir) }},
-		Runtime:     hostcheck.Runtime{Pinned: ort.PinnedCUDAVersion},
-		LibraryPath: filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), User: os.Geteuid(),
-		Open: func() (*cuda.Host, error) { return cuda.Open(nil) },
-		Access: func(path string) error {
-			return unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK|unix.W_OK, unix.AT_EACCESS)
-		},
-		Needs: hostcheck.Needs, Try: tryGPU,
-	}
-	if c.MPS.Mode == config.MPSOwn {
-		o.MPS.Own = func(uuid string) string { return gpu.MPSDirOf(c.MPS.Dir, uuid) }
-	}
-	if lib != nil {
-		o.Runtime.Path = lib.Path()
-		o.Runtime.Providers, _ = lib.Providers() // none is as good as no CUDA
-	}
-	return hostcheck.Check(ctx, o)
-}
-
-// tryGPU compares a small model with the CPU, in a process that a broken provider may end.
-func tryGPU(ctx context.Context, uuid string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, tryTimeout, fmt.Errorf("it took longer than %v: the GPU or the driver hangs; look for Xid messages (dmesg)", tryTimeout))
-	defer cancel()
-	path, err := cli.ModelPath(tryModel)
-	if err != nil {
-		return err
-	}
-	cache, err := cli.CacheDir("optimized")
-	if err != nil {
-		return err
-	}
-	r, err := probe.Run(ctx, cli.Self("bench", "probe"), probe.Spec{
-		Path: path, Device: probe.CUDA, CUDA: wire.CUDASpec{Device: uuid}, CacheDir: cache, Batch: 1, SeqLen: 1, Threads: 1, Mode: probe.ModeApart,
-	})
-	switch {
-	case err != nil:
-		return err
-	case r.Deviation == nil || r.Deviation.NotFinite > 0 || r.Deviation.RelToMax > tryTolerance:
-		return fmt.Errorf("its outputs are wrong: %+v", r.Deviation)
-	}
-	return nil
 }

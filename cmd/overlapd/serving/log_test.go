@@ -1,4 +1,4 @@
-package main
+package serving
 
 import (
 	"bytes"
@@ -26,16 +26,16 @@ func TestLogLinesAreNotForged(t *testing.T) {
 		c := config.Default()
 		c.LogFormat, c.LogLevel = format, "debug"
 		var out bytes.Buffer
-		log := newLogger(c, &out)
+		log := NewLogger(c, &out)
 		log.Warn().Str("id", forged).Strs("names", []string{forged}).Err(errors.New(forged)).Bytes("stderr", []byte(forged)).Msg("a worker is lost")
 		text := out.String()
 		if strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "\n") || strings.ContainsAny(text, "\x1b\r\a") {
-			t.Errorf("%s: %q", format, text)
+			t.Errorf("%s: wrote %q", format, text)
 		}
 		if format == "json" {
 			var line struct{ ID, Message string }
 			if err := json.Unmarshal(out.Bytes(), &line); err != nil || line.ID != forged || line.Message != "a worker is lost" {
-				t.Errorf("%+v, %v", line, err)
+				t.Errorf("read %+v, got %v", line, err)
 			}
 		}
 	}
@@ -48,10 +48,10 @@ func TestLogIsReadable(t *testing.T) {
 		c := config.Default()
 		c.LogFormat = format
 		var out bytes.Buffer
-		log := newLogger(c, &out)
+		log := NewLogger(c, &out)
 		log.Warn().Dur("took", 1250*time.Millisecond).Msg("ready")
 		if !strings.Contains(out.String(), want) || strings.Contains(out.String(), "\x1b") {
-			t.Errorf("%s: %q", format, out.String())
+			t.Errorf("%s: wrote %q", format, out.String())
 		}
 	}
 }
@@ -106,7 +106,7 @@ func TestAdoptLines(t *testing.T) {
 		n++
 		var e struct{ Level, Line string }
 		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Level != "warn" || e.Line == "" {
-			t.Fatalf("%q: %v", line, err)
+			t.Fatalf("line %q: %v", line, err)
 		}
 	}
 	text := out.String()

@@ -1,4 +1,4 @@
-package main
+package serving
 
 import (
 	"context"
@@ -17,12 +17,18 @@ import (
 )
 
 const (
-	drainGrace = 5 * time.Second        // for balancers to learn of it, by default
-	drainLimit = time.Minute            // on waiting, by default
-	drainQuiet = time.Second            // without a query, after which none is expected
-	drainLook  = 100 * time.Millisecond // how often the daemon is asked
+	// drainGrace is what balancers have by default to learn of it, which most do every few seconds.
+	drainGrace = 5 * time.Second
+	// drainLimit bounds the wait by default.
+	drainLimit = time.Minute
+	// drainQuiet is how long no query may arrive until none is expected.
+	drainQuiet = time.Second
+	// drainLook is how often the daemon is asked.
+	drainLook = 100 * time.Millisecond
 )
 
+// drainCommand is for preStop hooks: it may take as long as it needs, since a pod is stopped only when
+// it returns.
 func drainCommand() *cobra.Command {
 	var at socketOptions
 	var o drainOptions
@@ -67,16 +73,20 @@ Exit status: 0, no query is open, or without --wait the daemon reports not ready
 	return cmd
 }
 
+// drainOptions are the flags of drain.
 type drainOptions struct {
 	wait, cancel bool
 	grace, limit time.Duration
 }
 
-// drain does what the options say, and returns what to tell.
+// drain does what the options say, and returns what to tell. The daemon is asked by a function, so that
+// tests answer in its place.
 func (o *drainOptions) drain(ctx context.Context, ask func(do string) (open map[string]int64, ended uint64, err error)) (said string, err error) {
+	// A limit within the grace would fail each time, however quiet the daemon is.
 	if least := o.grace + drainQuiet; o.grace < 0 || o.wait && o.limit <= least {
 		return "", fmt.Errorf("--grace must not be negative, and --limit must exceed it by more than %v, the time without a query that ends the wait: %v", drainQuiet, least)
 	}
+	// Whether the daemon is ready again depends on its services too, which nobody waits for here.
 	if o.cancel {
 		_, _, err = ask(admin.DrainCancel)
 		return "the daemon is ready again, as far as its services are", err
@@ -90,6 +100,7 @@ func (o *drainOptions) drain(ctx context.Context, ask func(do string) (open map[
 	tick := time.NewTicker(drainLook)
 	defer tick.Stop()
 	for last := ended; ; {
+		// A query that came and went between two looks shows only in how many have ended.
 		if len(open) > 0 || ended != last {
 			quiet, last = time.Now(), ended
 		}
@@ -102,6 +113,7 @@ func (o *drainOptions) drain(ctx context.Context, ask func(do string) (open map[
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
+			// Draining goes on, because what interrupts a preStop hook is the end of the pod.
 			return "", errors.New("drain stopped waiting; the daemon still reports not ready; cancel with: overlapd drain --cancel")
 		}
 		if open, ended, err = ask(admin.DrainShow); err != nil {
@@ -110,11 +122,13 @@ func (o *drainOptions) drain(ctx context.Context, ask func(do string) (open map[
 	}
 }
 
-// late says what keeps the daemon from being stopped.
+// late says what keeps the daemon from being stopped: queries that arrive, or queries that take long.
+// The remedies differ, and so do those who must act.
 func (o *drainOptions) late(open map[string]int64) error {
 	if len(open) == 0 {
 		return fmt.Errorf("queries still arrive after %v: their sender ignores readiness; make it check readiness, or raise --grace and --limit", o.limit)
 	}
+	// The services are named, since one with slow answers is the usual reason.
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(open)) {
 		list = append(list, name+": "+report.Count(open[name], "query", "queries"))

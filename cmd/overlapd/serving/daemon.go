@@ -1,0 +1,99 @@
+package serving
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"runtime"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/internal/cli"
+	"github.com/overlapd/overlapd/ort"
+)
+
+// NewDaemon returns a daemon whose workers are processes of this binary. Serve, profile and demo all make
+// theirs here, so that they accept the same models and give the same reasons.
+func NewDaemon(c config.Config, o daemon.Options) (*daemon.Daemon, error) {
+	if err := daemon.CheckModels(&c); err != nil {
+		return nil, err
+	}
+	if !c.Emulated() {
+		// The workers load it, not the daemon. Looking for it here makes its absence one error at the
+		// start, instead of one for each worker.
+		lib, err := ort.Load()
+		if err != nil {
+			return nil, err
+		}
+		o.Runtime = lib.Version()
+		if !lib.Pinned() {
+			o.Log.Warn().Str("version", lib.Version()).Str("path", lib.Path()).
+				Msg("ONNX Runtime is not the version that overlapd is tested with")
+		}
+	}
+	return daemon.New(c, o)
+}
+
+// DaemonOptions returns what a daemon needs to know of its binary and its host. Profile and demo add
+// to it, serve adds its listeners.
+func DaemonOptions(log zerolog.Logger) daemon.Options {
+	return daemon.Options{
+		Worker:  cli.Self("worker"),
+		Check:   CheckState(),
+		Version: cli.Version,
+		Commit:  cli.Commit(),
+		Device:  cli.CPU(),
+		Cores:   runtime.NumCPU(),
+
+		// Cores are what the host has, Processors what the daemon's own goroutines may use.
+		Processors: runtime.GOMAXPROCS(0),
+
+		Fit: fitElsewhere,
+		GPU: gpu.Options{Probe: tryGPU},
+		Log: log,
+	}
+}
+
+// OfflineOptions returns the options of a daemon that is asked what it would be on this host,
+// and does not serve. Without ONNX Runtime its version is unknown.
+func OfflineOptions(c *config.Config) daemon.Options {
+	o := DaemonOptions(zerolog.Nop())
+	if !c.Emulated() {
+		if lib, err := ort.Load(); err == nil {
+			o.Runtime = lib.Version()
+		}
+	}
+	return o
+}
+
+// StopSignals returns contexts that end with the first and the second signal to stop.
+func StopSignals() (ctx, hurry context.Context, stop, release func()) {
+	ctx, first := context.WithCancel(context.Background())
+	hurry, second := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
+	go func() {
+		// timeout(1) and some shells signal the process and then its group, which is one wish to stop.
+		const pause = 200 * time.Millisecond
+		var since time.Time
+		for range signals {
+			switch {
+			case since.IsZero():
+				since = time.Now()
+				first()
+			case time.Since(since) > pause:
+				second()
+			}
+		}
+	}()
+	return ctx, hurry, first, func() {
+		signal.Stop(signals)
+		close(signals)
+		first()
+	}
+}
