@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/overlapd/overlapd/cmd/overlapd/data"
 	"github.com/overlapd/overlapd/cmd/overlapd/serving"
 	"github.com/overlapd/overlapd/daemon/admin"
 	"github.com/overlapd/overlapd/daemon/config"
@@ -44,13 +45,8 @@ Start with:  overlapd demo                see what overlapping gains; needs no G
 	cli.Topic(cmd, "Serving", serving.Commands()...)
 	cli.Topic(cmd, "Watching", statusCommand(), topCommand(), traceCommand(), replayCommand(),
 		cli.Group("bench", "Put load on a running daemon", benchServeCommand(), cli.ProbeCommand(), cli.MovedToLab("bench engine")))
-	cli.Topic(cmd, "Measuring and planning", profileCommand(), trainCommand(), adviseCommand(),
-		cli.Group("dataset", "Import, export and show measured operator groups",
-			datasetImportCommand(), datasetExportCommand(), datasetShowCommand(), datasetDeleteCommand()),
-		cli.Group("predictor", "Share a predictor and its measurements with other daemons", predictorExportCommand(), predictorImportCommand()),
-		cli.Group("models", "List and build the zoo models, and show how a model is cut",
-			modelsListCommand(), modelsBuildCommand(), modelsInspectCommand()),
-		cli.Group("plan", "Plan which models go on which devices, and which variant answers", planPlacementCommand(), planPipelineCommand(), planSelectionCommand()))
+	cli.Topic(cmd, "Measuring and planning", append(data.Commands(), adviseCommand(),
+		cli.Group("plan", "Plan which models go on which devices, and which variant answers", planPlacementCommand(), planPipelineCommand(), planSelectionCommand()))...)
 	cli.Topic(cmd, "Others", demoCommand(), versionCommand())
 	cmd.AddCommand(cli.ManCommand(manual()),
 		cli.MovedToLab("simulate"), cli.MovedToLab("reproduce"), cli.MovedToLab("device"))

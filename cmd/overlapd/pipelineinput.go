@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/overlapd/overlapd/cmd/overlapd/data"
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor/emulated/device"
@@ -92,8 +93,7 @@ func (in *pipelineInput) readDevices() (err error) {
 	if in.config.Emulated() {
 		return nil
 	}
-	state := stateOptions{dir: in.config.StateDir}
-	return state.open(reading, func(s *daemon.State) error {
+	return data.ReadState(in.config.StateDir, func(s *daemon.State) error {
 		in.state, err = s.SoloTimes()
 		return err
 	})
@@ -186,18 +186,8 @@ func (in *pipelineInput) inspect(s *config.Service, to *planning.Service) (live 
 	if err != nil {
 		return nil, err
 	}
-	inspect := inspectOptions{batch: 1, threads: 1, target: max(s.Cut, 0)}
-	found, err := inspect.optimized(path)
-	if err != nil {
-		return nil, err
-	}
-	if to.Hash = found.Hash; found.NotRun != "" {
-		return nil, fmt.Errorf("%s: its live bytes between operators are unknown, because it does not run on zeros: %s", path, found.NotRun)
-	}
-	for _, operator := range found.Operators {
-		live = append(live, operator.LiveBytes)
-	}
-	return live, nil
+	to.Hash, live, err = data.LiveBytes(path, s.Cut)
+	return live, err
 }
 
 // emulated returns the device that the i-th one is made after, and the position of a

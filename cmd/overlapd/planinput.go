@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/overlapd/overlapd/cmd/overlapd/data"
 	"github.com/overlapd/overlapd/cmd/overlapd/serving"
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
@@ -154,8 +155,7 @@ func selectable(path, service string) (w selection.Worker, err error) {
 			times, err = profileTimes(&run, first.Profile)
 		}
 	} else {
-		state := stateOptions{dir: c.StateDir}
-		err = state.open(reading, func(s *daemon.State) error {
+		err = data.ReadState(c.StateDir, func(s *daemon.State) error {
 			if w, err = daemon.Selectable(c, service, serving.OfflineOptions(&c)); err == nil {
 				times, err = solosOf(s, &w)
 			}
@@ -210,9 +210,8 @@ func longestSequence(times []soloTime) int {
 
 // measuredTimes returns what each service takes by the state file.
 func measuredTimes(c *config.Config) (times [][]soloTime, err error) {
-	state := stateOptions{dir: c.StateDir}
-	err = state.use(reading, func(store *training.Store) (err error) {
-		times, err = storedTimes(store, c.Names())
+	err = data.ReadState(c.StateDir, func(s *daemon.State) (err error) {
+		times, err = storedTimes(s.Datasets(), c.Names())
 		return err
 	})
 	return times, err

@@ -2,18 +2,15 @@ package main
 
 import (
 	"bytes"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
-	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/planning/selection"
-	"github.com/overlapd/overlapd/training"
 )
 
 // TestStatusFits prints the tables of a status in terminals of some widths, with a name as
@@ -109,15 +106,5 @@ func TestLargeNumbers(t *testing.T) {
 	var b strings.Builder
 	if err := d.WriteText(&b); err != nil || !strings.Contains(b.String(), "496600") || strings.Contains(b.String(), "e+") {
 		t.Errorf("%v:\n%s", err, b.String())
-	}
-}
-
-// TestDriftText counts one check as one.
-func TestDriftText(t *testing.T) {
-	r := loop.Report{Progress: training.Progress{Done: 1, Total: 1}}
-	r.Progress.Drift.Checks = slices.Grow(r.Progress.Drift.Checks, 1)[:1]
-	var b strings.Builder
-	if err := new(profileOptions).report(&b, &r, "", t.Context()); err != nil || !strings.Contains(b.String(), "at worst, in 1 check\n") {
-		t.Errorf("%v: %s", err, b.String())
 	}
 }

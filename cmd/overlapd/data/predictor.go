@@ -1,4 +1,4 @@
-package main
+package data
 
 import (
 	"cmp"
@@ -12,6 +12,9 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
+// predictorExportCommand makes a file of what a machine has measured, for machines of the same kind. A
+// predictor is of no use there without the isolated latencies and cuts that it was trained with, so the
+// file has both.
 func predictorExportCommand() *cobra.Command {
 	var state stateOptions
 	var device string
@@ -28,7 +31,9 @@ configuration. A daemon may run meanwhile.`,
   overlapd predictor export predictors/a100.json --state /var/lib/overlapd`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			// A daemon may go on: what it stores meanwhile is in the next export.
 			return state.open(reading, func(s *daemon.State) error {
+				// What it holds is worth a look: of a state without a predictor there is nothing to move.
 				what, err := s.ExportPredictor(args[0], device)
 				if err == nil {
 					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s holds %s\n", args[0], what)
@@ -42,6 +47,8 @@ configuration. A daemon may run meanwhile.`,
 	return cmd
 }
 
+// predictorImportCommand checks a file against a configuration, if there is one, because a predictor for
+// other models or threads would be stored and never used, and nobody would notice.
 func predictorImportCommand() *cobra.Command {
 	var state stateOptions
 	cmd := &cobra.Command{
@@ -57,15 +64,18 @@ daemon may have the state file open meanwhile.`,
 		Example: `  overlapd predictor import a100.json --config overlapd.toml`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			// --state may name another folder than the configuration, for a daemon that is set up later.
 			var c *config.Config
 			if state.config != "" {
 				read, err := config.Load(state.config)
 				if err != nil {
 					return err
 				}
+				// The check needs the configuration, and the state file only its folder.
 				c = &read
 				state.dir = cmp.Or(state.dir, c.StateDir)
 			}
+			// Whether the file fits depends on what a daemon would be on this host.
 			return state.open(making, func(s *daemon.State) error {
 				what, err := s.ImportPredictor(args[0], c, serving.DaemonOptions(serving.NewLogger(config.Default(), os.Stderr)))
 				if err == nil {

@@ -1,4 +1,4 @@
-package main
+package data
 
 import (
 	"cmp"
@@ -17,107 +17,10 @@ import (
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/report"
-	"github.com/overlapd/overlapd/internal/textfile"
-	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/training"
-	"github.com/overlapd/overlapd/training/fit"
 )
 
-func trainCommand() *cobra.Command {
-	var o trainOptions
-	o.Fit = fit.DefaultOptions()
-	cmd := &cobra.Command{
-		Use:   "train",
-		Short: "Fit a predictor to measured operator groups",
-		Long: `Train fits a predictor, a small network that predicts how long operators of several
-models take together, and reports its error on rows that it has not seen. The daemon
-trains by itself; use train after profile, or to compare recipes. It reads the state
-file of a configuration and stores the predictor there for the daemon. With --data it
-reads CSV files and writes the predictor only to --out.
-
---split chooses the rows to test with: random takes single rows; grouped takes whole
-configurations (all rows with the same models, batch sizes and sequence lengths),
-which is harder; kfold takes each part in turn and then fits to all rows.`,
-		Example: `  overlapd train --config overlapd.toml
-  overlapd train --data pairs/ --out a100.predictor.json --report report.html
-  overlapd train --data pairs/ --split grouped --compare --pairs
-  overlapd train --data pairs/ --recipe paper --out paper.predictor.json --json`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
-	}
-	o.measuredOptions.flags(cmd)
-	cmd.MarkFlagsMutuallyExclusive("data", "config")
-	f := cmd.Flags()
-	o.FitFlags(f, "write the predictor to this file", "of the recipe", "random, grouped or kfold")
-	f.StringVar(&o.Fit.Recipe, "recipe", o.Fit.Recipe, "recipe: overlapd, or paper for that of the Abacus authors")
-	f.IntVar(&o.Fit.Folds, "folds", o.Fit.Folds, "number of parts with --split kfold")
-	f.BoolVar(&o.Fit.Compare, "compare", false, "compare with linear regression, support vector regression, and costs without a network")
-	f.BoolVar(&o.Fit.Pairs, "pairs", false, "compare with one predictor for each set of models")
-	f.StringVar(&o.report, "report", "", "write a page with tables and charts to this file")
-	return cmd
-}
-
-type trainOptions struct {
-	measuredOptions
-	report string
-}
-
-func (o *trainOptions) run(cmd *cobra.Command) error {
-	if err := errors.Join(o.Fit.Validate(), cli.CheckOut("out", o.Out), cli.CheckOut("report", o.report)); err != nil {
-		return err
-	}
-	d, operators, err := o.read()
-	if err != nil {
-		return err
-	}
-	o.Fit.Operators = operators
-	ctx, stop := cli.Interruptible(cmd)
-	defer stop()
-	solo, err := training.ReadSoloFile(o.Solo)
-	if err == nil && len(solo) > 0 {
-		d, _, err = fit.Calibrate(ctx, d, solo)
-	}
-	if err != nil {
-		return err
-	}
-	end := o.Bar()
-	file, report, err := fit.Train(ctx, d, o.Fit)
-	end()
-	if err != nil {
-		return err
-	}
-	file.Created = time.Now().UTC().Truncate(time.Second)
-	if err := o.keep(file, report); err != nil {
-		return err
-	}
-	return o.Print(cmd.OutOrStdout(), struct {
-		*fit.Report
-		Out    string `json:"out"`
-		Kept   bool   `json:"kept"` // in the state file
-		Commit string `json:"commit"`
-	}{report, o.Out, len(o.Data) == 0, cli.Commit()}, report.Document().WriteText)
-}
-
-func (o *trainOptions) keep(f *predictor.File, r *fit.Report) error {
-	if o.Out != "" {
-		if err := f.WriteFile(o.Out); err != nil {
-			return err
-		}
-	}
-	if o.report != "" {
-		if err := textfile.Create(o.report, r.Document().WriteHTML); err != nil {
-			return err
-		}
-	}
-	if len(o.Data) > 0 {
-		return nil
-	}
-	if err := o.state.use(changing, func(store *training.Store) error { return store.PutPredictor(f) }); err != nil {
-		return fmt.Errorf("the predictor was trained but not stored: %w", err)
-	}
-	return nil
-}
-
+// profileCommand measures as the daemon does in quiet moments, only without queries and for longer. It
+// is the daemon, in fact, with its endpoints closed: what it measures holds for what serves.
 func profileCommand() *cobra.Command {
 	var o profileOptions
 	cmd := &cobra.Command{
@@ -148,6 +51,7 @@ the next run resumes.`,
 	return cmd
 }
 
+// profileOptions are the flags. Zeros stand for what the configuration says.
 type profileOptions struct {
 	cli.Output
 	serve   serving.Options
@@ -156,27 +60,36 @@ type profileOptions struct {
 	limit   time.Duration
 }
 
-// profileResult is the JSON of profile. Measured counts earlier runs too, Seconds does not.
+// profileResult is the JSON of profile.
 type profileResult struct {
-	Measured     int      `json:"measured"`
-	Planned      int      `json:"planned"`
-	Skipped      int      `json:"skipped"`
-	Seconds      float64  `json:"seconds"`
-	DriftPercent float64  `json:"drift_percent"`
-	Drifted      bool     `json:"drifted"`
-	Interrupted  bool     `json:"interrupted"`
-	GivenUp      []string `json:"given_up"`
-	Device       string   `json:"device"`
-	Commit       string   `json:"commit"`
+	// Measured counts earlier runs, too. Of those that were Planned, Skipped could not be measured.
+	Measured int `json:"measured"`
+	Planned  int `json:"planned"`
+	Skipped  int `json:"skipped"`
+	// Seconds are those of this run.
+	Seconds float64 `json:"seconds"`
+	// DriftPercent is by how much the device was slower than before at worst, Drifted that it is too much.
+	DriftPercent float64 `json:"drift_percent"`
+	Drifted      bool    `json:"drifted"`
+	Interrupted  bool    `json:"interrupted"`
+	// GivenUp are services whose model does not load.
+	GivenUp []string `json:"given_up"`
+	Device  string   `json:"device"`
+	Commit  string   `json:"commit"`
 }
 
+// run measures until all is measured, the time is over, or somebody interrupts it. All three end well:
+// every measurement is stored when it is made.
 func (o *profileOptions) run(cmd *cobra.Command) error {
 	c, err := o.serve.Config()
 	if err != nil {
 		return err
 	}
+	// The predictor is asked about groups as the policy overlap forms them. A log of decisions would be of
+	// no queries.
 	c.Policy, c.Decisions.Log = "overlap", false
 	c.Profile.Groups, c.Profile.Repeats = cmp.Or(o.groups, c.Profile.Groups), cmp.Or(o.repeats, c.Profile.Repeats)
+	// 0 is no limit, so a negative one may be meant as that, or as a mistake.
 	if o.limit < 0 {
 		return errors.New("--time must not be negative: give 0 for no limit")
 	}
@@ -185,6 +98,7 @@ func (o *profileOptions) run(cmd *cobra.Command) error {
 	}
 	ctx, stop := cli.Interruptible(cmd)
 	defer stop()
+	// A bar shows how far it is; lines of the log would tear it apart.
 	log := serving.NewLogger(c, os.Stderr).Level(zerolog.WarnLevel)
 	options := serving.DaemonOptions(log)
 	options.Offline = true
@@ -192,6 +106,7 @@ func (o *profileOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	// Loading and measuring share a bar, since a first start may load for minutes.
 	show, end := cli.Bar()
 	last, err := d.Measure(ctx, o.limit, func(r loop.Report) { showMeasuring(show, &r) })
 	end()
@@ -201,6 +116,7 @@ func (o *profileOptions) run(cmd *cobra.Command) error {
 	return o.report(cmd.OutOrStdout(), &last, d.Device(), ctx)
 }
 
+// showMeasuring shows how many services are loaded, and then how many groups are measured.
 func showMeasuring(show func(doing string, done float64), r *loop.Report) {
 	if r.Progress.Total == 0 {
 		show("loading", float64(r.Ready)/float64(max(r.Services, 1)))
@@ -213,8 +129,11 @@ func showMeasuring(show func(doing string, done float64), r *loop.Report) {
 	show(what, float64(r.Progress.Done)/float64(r.Progress.Total))
 }
 
+// report says what was measured and what to do next. Nothing measured is an error, since who runs this in
+// a script would train on nothing then.
 func (o *profileOptions) report(w io.Writer, r *loop.Report, device string, ctx context.Context) error {
 	p := &r.Progress
+	// An interrupted run has a result to print even where it has measured nothing.
 	if interrupted := ctx.Err() != nil; o.JSON && (p.Total > 0 || interrupted) {
 		return report.WriteJSON(w, profileResult{
 			Measured: p.Done - p.Skipped, Planned: p.Total, Skipped: p.Skipped, Seconds: p.Spent.Seconds(),
@@ -222,6 +141,7 @@ func (o *profileOptions) report(w io.Writer, r *loop.Report, device string, ctx 
 			GivenUp: append([]string{}, r.GivenUp...), Device: device, Commit: cli.Commit(),
 		})
 	}
+	// Services whose model does not load keep nobody from measuring the others.
 	if len(r.GivenUp) > 0 {
 		fmt.Fprintf(w, "not measured, because the model does not load: %s\n", strings.Join(r.GivenUp, ", "))
 	}
@@ -232,6 +152,8 @@ func (o *profileOptions) report(w io.Writer, r *loop.Report, device string, ctx 
 	for _, s := range p.Skips {
 		fmt.Fprintf(w, "skipped: %s batch size %d sequence length %d: %v\n", cmp.Or(s.Model, "a group"), s.Size, s.SeqLen, s.Err)
 	}
+	// Some groups are measured again from time to time. If they take longer than before, so may all
+	// others that were measured since, and the predictor would learn the clock of the device.
 	if n := len(p.Drift.Checks); n > 0 {
 		fmt.Fprintf(w, "drift of the device: %+.1f %% at worst, in %s\n", p.Drift.Worst.Percent, report.Count(n, "check"))
 	}
@@ -243,6 +165,7 @@ func (o *profileOptions) report(w io.Writer, r *loop.Report, device string, ctx 
 		return nil
 	}
 	fmt.Fprintln(w, "All groups are measured. To measure more, raise --groups.")
+	// The line can be pasted: it names the same state, and of several devices each.
 	next := "overlapd train"
 	if o.serve.Path != "" {
 		next += " --config " + o.serve.Path

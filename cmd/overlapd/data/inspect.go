@@ -1,4 +1,4 @@
-package main
+package data
 
 import (
 	"fmt"
@@ -13,69 +13,12 @@ import (
 	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/models/zoo"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments"
 )
 
-func modelsListCommand() *cobra.Command {
-	var out cli.Output
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the zoo models",
-		Long: `List prints the zoo: models that overlapd builds itself, with weights from a seed. They
-have the operators and the cost of the real models, but are not trained, so use them
-to try overlapd, not for answers. A service uses one with model = "zoo:NAME".`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			type row struct {
-				zoo.Entry
-				Bytes int64 `json:"bytes"`
-			}
-			var rows []row
-			t := report.NewTable("NAME", "PRECISION", "PARAMETERS", "FILE", "DESCRIPTION")
-			for _, name := range zoo.Names() {
-				e, _ := zoo.Lookup(name)
-				rows = append(rows, row{e, e.Size()})
-				t.Row(e.Name, e.Precision, metric(e.Params, ""), metric(e.Size(), "B"), e.Summary)
-			}
-			return out.Print(cmd.OutOrStdout(), map[string]any{"models": rows}, t.WriteText)
-		},
-	}
-	out.Flags(cmd.Flags())
-	return cmd
-}
-
-func modelsBuildCommand() *cobra.Command {
-	var dir string
-	var seed uint64
-	cmd := &cobra.Command{
-		Use:   "build NAME...",
-		Short: "Write zoo models as ONNX files, with weights from a seed",
-		Example: `  overlapd models build resnet50 bert-fp16 --out models
-  overlapd models build vgg19 --seed 7`,
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, names []string) error {
-			for _, name := range names {
-				if _, ok := zoo.Lookup(name); !ok {
-					return fmt.Errorf("the zoo has no model %q; overlapd models list shows all", name)
-				}
-			}
-			for _, name := range names {
-				path, err := cli.BuildZoo(name, dir, seed)
-				if err != nil {
-					return err
-				}
-				fmt.Fprintln(cmd.OutOrStdout(), path)
-			}
-			return nil
-		},
-	}
-	cmd.Flags().StringVarP(&dir, "out", "o", ".", "folder for the files, created if needed")
-	cmd.Flags().Uint64Var(&seed, "seed", cli.ZooSeed, "seed of the weights")
-	return cmd
-}
-
+// modelsInspectCommand shows what the scheduler sees of a model: where it can be paused, and what a
+// pause costs in memory. Check has it load models, too, in processes of their own.
 func modelsInspectCommand() *cobra.Command {
 	var out cli.Output
 	var asIs bool
@@ -96,6 +39,7 @@ file without ONNX Runtime, and the values that are live at each cut.`,
 			if err != nil {
 				return err
 			}
+			// Both describe a file in the same form, so that they can be compared.
 			inspect := o.optimized
 			if asIs {
 				inspect = o.asIs
@@ -116,57 +60,51 @@ file without ONNX Runtime, and the values that are live at each cut.`,
 	return cmd
 }
 
-// metric writes a number with at most four digits and the prefix of its magnitude.
-func metric(n int64, unit string) string {
-	v, prefix := float64(n), ""
-	for _, p := range []string{"k", "M", "G", "T"} {
-		if v < 999.5 {
-			break
-		}
-		v, prefix = v/1000, p
-	}
-	digits := 0
-	if v < 99.95 && prefix != "" {
-		digits = 1
-	}
-	return strings.TrimSpace(fmt.Sprintf("%.*f %s%s", digits, v, prefix, unit))
-}
-
+// inspectOptions are how a model is cut and run. A target of 0 cuts at every node.
 type inspectOptions struct {
 	target, batch, threads int
 }
 
-// inspection is the JSON of models inspect. NotRun is why there are no times and bytes.
+// inspection is the JSON of models inspect. NotRun is why there are no times and bytes: a model may
+// have conditions on its inputs that zeros do not meet, and serve well all the same.
 type inspection struct {
-	Path      string        `json:"path"`
-	Bytes     int64         `json:"bytes"`
-	Hash      string        `json:"hash"`
-	Inputs    []tensorRow   `json:"inputs"`
-	Outputs   []tensorRow   `json:"outputs"`
-	Batch     int           `json:"batch,omitempty"`
-	SeqLen    int           `json:"seq_len,omitempty"`
-	Threads   int           `json:"threads,omitempty"`
-	ORT       string        `json:"ort_version,omitempty"`
-	NotRun    string        `json:"not_run,omitempty"`
+	Path  string `json:"path"`
+	Bytes int64  `json:"bytes"`
+	// Hash is what measurements and caches know the file by, wherever it is.
+	Hash    string      `json:"hash"`
+	Inputs  []tensorRow `json:"inputs"`
+	Outputs []tensorRow `json:"outputs"`
+	// Batch, SeqLen and Threads are those of the run, left out where the file was only read.
+	Batch   int    `json:"batch,omitempty"`
+	SeqLen  int    `json:"seq_len,omitempty"`
+	Threads int    `json:"threads,omitempty"`
+	ORT     string `json:"ort_version,omitempty"`
+	NotRun  string `json:"not_run,omitempty"`
+	// Operators are in the order in which they run.
 	Operators []operatorRow `json:"operators"`
 }
 
+// tensorRow is an input or an output.
 type tensorRow struct {
 	Name string `json:"name"`
 	Type string `json:"type"`
 }
 
-// operatorRow is an operator and the cut behind it. LiveBytes is -1 if unknown.
+// operatorRow is an operator and the cut behind it.
 type operatorRow struct {
-	Index     int     `json:"index"`
-	Type      string  `json:"type"`
-	Name      string  `json:"name"`
-	Nodes     int     `json:"nodes"`
-	Alive     int     `json:"alive_values,omitempty"`
-	LiveBytes int64   `json:"live_bytes"`
-	Micros    float64 `json:"us,omitempty"`
+	Index int    `json:"index"`
+	Type  string `json:"type"`
+	Name  string `json:"name"`
+	// Nodes are those of the file that the operator was made of.
+	Nodes int `json:"nodes"`
+	// Alive is how many values later operators need, and LiveBytes their size, -1 if unknown.
+	Alive     int   `json:"alive_values,omitempty"`
+	LiveBytes int64 `json:"live_bytes"`
+	// Micros is what it takes alone.
+	Micros float64 `json:"us,omitempty"`
 }
 
+// asIs describes the file as its author wrote it, which needs no ONNX Runtime and takes no time.
 func (o *inspectOptions) asIs(path string) (*inspection, error) {
 	f, err := models.Open(path)
 	if err != nil {
@@ -174,13 +112,32 @@ func (o *inspectOptions) asIs(path string) (*inspection, error) {
 	}
 	defer f.Close()
 	in := describe(f.Model(f.Hash()))
+	// Sizes are not known without running it. How many values are live still shows the narrow places.
 	for p, alive := range f.Graph.Index().AliveBefore()[1:] {
 		in.Operators[p].Alive = alive
 	}
 	return in, nil
 }
 
-// optimized loads the model as a worker does and runs it on zeros.
+// LiveBytes returns the hash of a model's file and, for one query, the bytes that are live behind each of
+// its operators, of which there are cut, or as many as it has nodes.
+func LiveBytes(path string, cut int) (hash string, live []int64, err error) {
+	o := inspectOptions{batch: 1, threads: 1, target: max(cut, 0)}
+	found, err := o.optimized(path)
+	if err != nil {
+		return "", nil, err
+	}
+	if found.NotRun != "" {
+		return "", nil, fmt.Errorf("%s: its live bytes between operators are unknown, because it does not run on zeros: %s", path, found.NotRun)
+	}
+	for _, operator := range found.Operators {
+		live = append(live, operator.LiveBytes)
+	}
+	return found.Hash, live, nil
+}
+
+// optimized loads the model as a worker does and runs it on zeros. The numbers are those of a worker on
+// this machine with as many threads; ONNX Runtime makes different operators on others.
 func (o *inspectOptions) optimized(path string) (*inspection, error) {
 	lib, err := ort.Load()
 	if err != nil {
@@ -200,8 +157,10 @@ func (o *inspectOptions) optimized(path string) (*inspection, error) {
 		return nil, err
 	}
 	defer m.Close()
+	// That it does not run is a result: how it is cut is known nevertheless.
 	solo, warmErr := m.Warm(o.batch, 0)
 	in := describe(m.Model())
+	// What the run was like is told with its times, which mean nothing without.
 	in.Batch, in.SeqLen, in.Threads, in.ORT = o.batch, solo.SeqLen, o.threads, lib.Version()
 	if warmErr != nil {
 		in.NotRun = warmErr.Error()
@@ -214,11 +173,13 @@ func (o *inspectOptions) optimized(path string) (*inspection, error) {
 	return in, nil
 }
 
+// describe returns what is known of a model that did not run. Lists are never null in the JSON.
 func describe(m *models.Model) *inspection {
 	in := &inspection{
 		Path: m.Path, Hash: m.Hash,
 		Inputs: []tensorRow{}, Outputs: []tensorRow{}, Operators: []operatorRow{},
 	}
+	// The size is told for a reader, who may know the file by it.
 	if info, err := os.Stat(m.Path); err == nil {
 		in.Bytes = info.Size()
 	}
@@ -234,6 +195,7 @@ func describe(m *models.Model) *inspection {
 	return in
 }
 
+// writeText writes the inspection with as much as is known of its operators.
 func (in *inspection) writeText(w io.Writer) error {
 	var d report.Document
 	d.Text("%s  (%s, sha256 %.12s…)", in.Path, metric(in.Bytes, "B"), in.Hash)
@@ -243,6 +205,7 @@ func (in *inspection) writeText(w io.Writer) error {
 	for _, t := range in.Outputs {
 		d.Text("  out  %-24s %s", t.Name, t.Type)
 	}
+	// A model that does not run is listed like a file: the cuts are right, only what they cost is missing.
 	switch {
 	case in.NotRun != "":
 		d.Text("%s; it does not run on zeros, so times and live bytes are unknown:", report.Count(len(in.Operators), "operator"))
@@ -257,7 +220,10 @@ func (in *inspection) writeText(w io.Writer) error {
 	return d.WriteText(w)
 }
 
+// addTimes adds a table of all operators. The bars are for the eye: a model is paused at little cost
+// where they are short.
 func (in *inspection) addTimes(d *report.Document) {
+	// At least 1, since it divides.
 	var most int64 = 1
 	var micros float64
 	for _, op := range in.Operators {
@@ -279,6 +245,7 @@ func (in *inspection) addTimes(d *report.Document) {
 	d.Table(t)
 }
 
+// nodes returns a table of operators without times. Live values are known only of the file as it is.
 func (in *inspection) nodes() *report.Table {
 	t := report.NewTable("#", "operator", "live values after", "name")
 	for _, op := range in.Operators {
