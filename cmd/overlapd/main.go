@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/overlapd/overlapd/cmd/overlapd/data"
+	"github.com/overlapd/overlapd/cmd/overlapd/planning"
 	"github.com/overlapd/overlapd/cmd/overlapd/serving"
 	"github.com/overlapd/overlapd/daemon/admin"
 	"github.com/overlapd/overlapd/daemon/config"
@@ -45,8 +46,7 @@ Start with:  overlapd demo                see what overlapping gains; needs no G
 	cli.Topic(cmd, "Serving", serving.Commands()...)
 	cli.Topic(cmd, "Watching", statusCommand(), topCommand(), traceCommand(), replayCommand(),
 		cli.Group("bench", "Put load on a running daemon", benchServeCommand(), cli.ProbeCommand(), cli.MovedToLab("bench engine")))
-	cli.Topic(cmd, "Measuring and planning", append(data.Commands(), adviseCommand(),
-		cli.Group("plan", "Plan which models go on which devices, and which variant answers", planPlacementCommand(), planPipelineCommand(), planSelectionCommand()))...)
+	cli.Topic(cmd, "Measuring and planning", append(data.Commands(), planning.Commands()...)...)
 	cli.Topic(cmd, "Others", demoCommand(), versionCommand())
 	cmd.AddCommand(cli.ManCommand(manual()),
 		cli.MovedToLab("simulate"), cli.MovedToLab("reproduce"), cli.MovedToLab("device"))

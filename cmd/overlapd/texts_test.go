@@ -9,8 +9,6 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
-	"github.com/overlapd/overlapd/internal/report"
-	"github.com/overlapd/overlapd/planning/selection"
 )
 
 // TestStatusFits prints the tables of a status in terminals of some widths, with a name as
@@ -95,16 +93,5 @@ func TestHelpIsOurs(t *testing.T) {
 				t.Errorf("overlapd %s says %q:\n%s", line, theirs, out)
 			}
 		}
-	}
-}
-
-// TestLargeNumbers writes rates without exponents.
-func TestLargeNumbers(t *testing.T) {
-	p := &selection.Policy{Rate: 496_612.3, Accuracy: 76.2}
-	d := new(report.Document)
-	overLoad(d, &selection.Set{Policies: []*selection.Policy{p, p}})
-	var b strings.Builder
-	if err := d.WriteText(&b); err != nil || !strings.Contains(b.String(), "496600") || strings.Contains(b.String(), "e+") {
-		t.Errorf("%v:\n%s", err, b.String())
 	}
 }

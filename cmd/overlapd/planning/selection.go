@@ -1,4 +1,4 @@
-package main
+package planning
 
 import (
 	"context"
@@ -16,18 +16,25 @@ import (
 	"github.com/overlapd/overlapd/planning/selection"
 )
 
+// selectionOptions are the flags of plan selection. What RAMSIS calls a worker is set by them directly.
 type selectionOptions struct {
 	cli.Output
+	// Variants are those of data, in a format and for a task, or of profile, or of a service of config.
 	format, data, task, profile string
 	config, service             string
-	discretization, batching    string
-	target                      time.Duration
-	models                      int
-	loads                       string
-	out, report                 string
-	worker                      selection.Worker
+	// discretization and batching are of the model that a policy is computed with.
+	discretization, batching string
+	target                   time.Duration
+	// models is how many variants there should be, 0 for all of the best.
+	models int
+	// loads is a range, "LOW:HIGH". A single load is the worker's.
+	loads       string
+	out, report string
+	worker      selection.Worker
 }
 
+// planSelectionCommand computes what a daemon looks up: choosing a variant must take microseconds, and a
+// policy takes seconds.
 func planSelectionCommand() *cobra.Command {
 	o := selectionOptions{format: "ramsis", task: "image", discretization: "fld", batching: "max"}
 	o.worker = selection.Worker{Workers: 1, CV: 1, Levels: 100}
@@ -69,18 +76,22 @@ workers in turn. Late queries are still answered, unless --drop drops them.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
+	// Variants come from one of three sources. Only the last knows a target and workers.
 	f.StringVar(&o.format, "format", o.format, "format of --data: ramsis")
 	f.StringVar(&o.data, "data", "", "folder of accuracies and latencies")
 	f.StringVar(&o.task, "task", o.task, "task of --data: image or text")
 	f.StringVar(&o.profile, "profile", "", "CSV file of variants")
 	f.StringVarP(&o.config, "config", "c", "", "configuration of a daemon")
 	f.StringVar(&o.service, "service", "", "service of --config with variants")
+	// What the policies must cope with.
 	f.DurationVar(&o.target, "target", 0, "time from a query's arrival to its answer, as in 300ms")
 	f.IntVar(&o.worker.Workers, "workers", o.worker.Workers, "number of workers")
 	f.Float64Var(&o.worker.Rate, "load", 0, "queries per second of all workers together")
 	f.StringVar(&o.loads, "loads", "", "lowest and highest load, as in 5:500")
 	f.Float64Var(&o.worker.CV, "cv", o.worker.CV, "coefficient of variation of the time between queries, 1 or more")
 	f.BoolVar(&o.worker.Drop, "drop", false, "drop queries that cannot be answered in time, instead of answering late")
+	// How the queue is modelled. More levels, and batches of any size, give better policies
+	// and take longer.
 	f.StringVar(&o.discretization, "discretization", o.discretization, "levels of the time left: fld, equally spaced, or md, one at each latency")
 	f.IntVar(&o.worker.Levels, "levels", o.worker.Levels, "number of levels with fld")
 	f.StringVar(&o.batching, "batching", o.batching, "batching: max, a batch takes all queued queries, or variable, it may take fewer")
@@ -95,7 +106,7 @@ workers in turn. Late queries are still answered, unless --drop drops them.`,
 }
 
 // Limits of what selection chooses from and for: models, and queries that wait (RAMSIS,
-// section 6), if a model can take so many at once.
+// section 6), if a model can take so many at once. The states of a policy grow with their product.
 const (
 	maxModels    = 1000
 	longestQueue = 32
@@ -115,6 +126,7 @@ func (o *selectionOptions) check(cmd *cobra.Command) error {
 		}
 	}
 	given := cmd.Flags().Changed
+	// A configuration brings a target, the other sources do not.
 	switch {
 	case o.data+o.profile+o.config == "" || o.target <= 0 && o.config == "" || !given("load") && !given("loads"):
 		return errors.New("nothing to plan for: give --profile, --data or --config for accuracies and latencies, --target above 0, and --load or --loads in queries per second")
@@ -131,6 +143,7 @@ func (o *selectionOptions) check(cmd *cobra.Command) error {
 // read sets the variants to choose from, and, of a configuration, the device, and the target
 // and workers that no flag gives.
 func (o *selectionOptions) read(cmd *cobra.Command) (err error) {
+	// The service's own target and workers are what a daemon will have. Flags try others.
 	w := &o.worker
 	w.Target = float64(o.target) / float64(time.Millisecond)
 	switch {
@@ -151,14 +164,17 @@ func (o *selectionOptions) read(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
+	// Only the best are made fewer or more: what is dominated never runs.
 	if o.models > 0 {
 		w.Variants = selection.Resize(selection.Front(w.Variants), o.models)
 	}
+	// More queries than the largest batch need not be told apart by how many they are.
 	longest := 0
 	for _, v := range w.Variants {
 		longest = max(longest, len(v.Latency))
 	}
 	w.Queue, w.Variable = min(longest, longestQueue), o.batching == "variable"
+	// No number of levels stands for one at each latency.
 	if o.discretization == "md" {
 		w.Levels = 0
 	}
@@ -171,12 +187,14 @@ func (o *selectionOptions) solve(ctx context.Context) (*selection.Set, error) {
 		p, err := o.worker.Solve(ctx)
 		return &selection.Set{Worker: o.worker, Made: time.Now().UTC().Truncate(time.Second), Policies: []*selection.Policy{p}}, err
 	}
+	// Both numbers are checked at once, so that a missing one gives the same error as a wrong one.
 	from, to, _ := strings.Cut(o.loads, ":")
 	low, err := strconv.ParseFloat(from, 64)
 	high, err2 := strconv.ParseFloat(to, 64)
 	if err := errors.Join(err, err2); err != nil {
 		return nil, fmt.Errorf("--loads is %.40q: give two numbers, as in 5:500", o.loads)
 	}
+	// How many policies there will be is not known before they are computed, so the gap is shown.
 	show, end := cli.Bar()
 	defer end() //nolint:errcheck // it is for looks
 	return o.worker.SolveSet(ctx, low, high, func(found int, gap float64) {
@@ -184,6 +202,7 @@ func (o *selectionOptions) solve(ctx context.Context) (*selection.Set, error) {
 	})
 }
 
+// run computes policies, and writes them as a file for serve, as a page, and as a summary.
 func (o *selectionOptions) run(cmd *cobra.Command) error {
 	began := time.Now()
 	if err := o.check(cmd); err != nil {
@@ -198,7 +217,9 @@ func (o *selectionOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	// The summary is of the highest load, which is the hardest.
 	p := s.Policies[len(s.Policies)-1]
+	// Variants that are left out are told with the reason: somebody has trained them.
 	r := &selectionResult{
 		Accuracy: p.Accuracy, Violations: p.Violations, States: p.States, Seconds: time.Since(began).Seconds(), Models: len(p.Variants),
 		LeftOut: selection.LeftOut(s.Variants), Policies: s.Policies, Note: s.Note, Out: o.out, Commit: cli.Commit(),
@@ -208,19 +229,4 @@ func (o *selectionOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	return o.Print(cmd.OutOrStdout(), r, d.WriteText)
-}
-
-// selectionResult is what the command says of policies. Accuracy, that of queries in time,
-// violations, the part of queries that are not, and states are those for the highest load.
-type selectionResult struct {
-	Accuracy   float64             `json:"accuracy"`
-	Violations float64             `json:"violations"`
-	States     int                 `json:"states"`
-	Seconds    float64             `json:"seconds"` // with reading
-	Models     int                 `json:"models"`  // that may run
-	LeftOut    []string            `json:"left_out,omitempty"`
-	Policies   []*selection.Policy `json:"policies"`
-	Note       string              `json:"note,omitempty"`
-	Out        string              `json:"out,omitempty"`
-	Commit     string              `json:"commit"`
 }

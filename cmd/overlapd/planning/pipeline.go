@@ -1,11 +1,10 @@
-package main
+package planning
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,23 +12,30 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/overlapd/overlapd/internal/cli"
-	"github.com/overlapd/overlapd/internal/report"
-	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/planning"
 )
 
+// pipelineOptions are the flags of plan pipeline.
 type pipelineOptions struct {
 	searched
-	format, solved, counts string // solved is the case
-	devices                string
-	stages                 int
-	margin, bandwidth      float64
-	liveBytes              int64
-	shared                 bool
-	baseline               string
-	report                 string
+	// format, solved and counts are a case of the paper: that of its files, its name, and how many
+	// devices it has of each class.
+	format, solved, counts string
+	// devices has the memory of those of the configuration.
+	devices string
+	// stages, margin, bandwidth and liveBytes are what a configuration does not say of a pipeline. A
+	// case has its own.
+	stages            int
+	margin, bandwidth float64
+	liveBytes         int64
+	// shared lets stages share devices, baseline plans by a method to compare with.
+	shared   bool
+	baseline string
+	report   string
 }
 
+// planPipelineCommand searches longer than placement does by default: where to cut a model is a further
+// dimension. No solver is needed, so none is looked for.
 func planPipelineCommand() *cobra.Command {
 	o := pipelineOptions{format: "ppipe", stages: 3, margin: 0.4, bandwidth: 40, liveBytes: 1 << 20,
 		searched: searched{search: planning.Search{Solver: "none", Limit: time.Minute}}}
@@ -72,15 +78,18 @@ classes. --report draws when each batch is where.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
+	// What is planned for: the services of a configuration, or a case.
 	f.StringVar(&o.format, "format", o.format, "format of --data with --case: ppipe")
 	o.flags(f, "folder of block times, or with --config a CSV file of rates", "how long to search")
 	f.StringVar(&o.solved, "case", "", "plan whose problem is solved again")
 	f.StringVar(&o.counts, "counts", "", "devices of each class of --case, as in 25,75")
 	f.StringVar(&o.devices, "devices", "", "memory of the devices of --config, each NAME=MIB, separated by commas; unlimited by default")
+	// How a pipeline may be made, unless a case says so.
 	f.IntVar(&o.stages, "stages", o.stages, "most stages of a pipeline, 1 to 4; with --case the default is that of the case")
 	f.Float64Var(&o.margin, "margin", o.margin, "fraction of the target to leave free; with --case the default is that of the case")
 	f.Float64Var(&o.bandwidth, "bandwidth", o.bandwidth, "bandwidth between stages in Gbit/s; with --case the default is that of the case")
 	f.Int64Var(&o.liveBytes, "live-bytes", o.liveBytes, "bytes of a query between two operators, for models on an emulated device")
+	// Other ways to use the same devices.
 	f.BoolVar(&o.shared, "shared", false, "let stages and services share devices, one batch after another")
 	f.StringVar(&o.baseline, "baseline", "", "plan to compare with: np or dart-r")
 	f.StringVar(&o.report, "report", "", "write a page with charts to this file")
@@ -90,11 +99,13 @@ classes. --report draws when each batch is where.`,
 
 // check refuses options that mean nothing, or nothing together.
 func (o *pipelineOptions) check(changed func(string) bool) error {
+	// A flag that would be ignored is an error, so that nobody compares what was not planned.
 	for _, name := range []string{"stages", "margin", "bandwidth", "devices", "live-bytes"} {
 		if o.solved != "" && changed(name) {
 			return fmt.Errorf("--%s applies to --config, and a case has its own: leave it out", name)
 		}
 	}
+	// A configuration and a case are two sources, with flags of their own.
 	switch {
 	case o.config+o.solved == "":
 		return errors.New("nothing to plan for: give --config, a daemon's configuration, or --data and --case, a problem of the paper's authors")
@@ -108,6 +119,7 @@ func (o *pipelineOptions) check(changed func(string) bool) error {
 		return errors.New("--case needs --data: give the folder of its block times")
 	case o.config != "" && o.counts != "":
 		return errors.New("--counts applies to --case, not to the devices of --config: leave it out")
+	// The comparisons are written so that NaN fails them.
 	case !(o.bandwidth > 0 && o.bandwidth <= manyMiB):
 		return fmt.Errorf("--bandwidth is %v: give Gbit/s above 0, or --stages 1", o.bandwidth)
 	case !(o.margin >= 0 && o.margin < 1):
@@ -117,13 +129,16 @@ func (o *pipelineOptions) check(changed func(string) bool) error {
 	case o.search.Limit <= 0:
 		return fmt.Errorf("--time-limit is %v: give a time above 0", o.search.Limit)
 	}
+	// A search of a minute should not end with a folder that is missing.
 	return errors.Join(cli.CheckOut("out", o.out), cli.CheckOut("report", o.report))
 }
 
+// run plans, and writes the plan as a file for serve, as a page, and as a summary.
 func (o *pipelineOptions) run(cmd *cobra.Command) error {
 	if err := o.check(cmd.Flags().Changed); err != nil {
 		return err
 	}
+	// The reference is known only of a case, whose authors published their plan.
 	reference := 0.0
 	p, err := o.plan(cmd, cmp.Or(o.solved, o.config), func(ctx context.Context) (p *planning.Placement, err error) {
 		p, reference, err = o.solve(ctx)
@@ -132,10 +147,12 @@ func (o *pipelineOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	// The plan is for serve, the result for people and scripts: it has no times of blocks.
 	r := pipelineResult{
 		Objective: p.Objective, Bound: p.Bound, Reference: reference, Seconds: p.Seconds, Solver: p.Solver, Note: p.Note,
 		Baseline: o.baseline, Devices: len(p.Devices), Out: o.out, Commit: cli.Commit(),
 	}
+	// Services that get no pipeline are in the plan, since serve wants all, and not in the result.
 	for _, s := range p.Services {
 		if len(s.Pipelines) > 0 {
 			r.Services = append(r.Services, plannedService{s.Name, s.Rate, s.Pipelines})
@@ -151,6 +168,7 @@ func (o *pipelineOptions) run(cmd *cobra.Command) error {
 
 // solve returns the plan, and the objective of the case's, 0 without one.
 func (o *pipelineOptions) solve(ctx context.Context) (p *planning.Placement, reference float64, err error) {
+	// A case brings the number of stages that its authors allowed.
 	var services, others []planning.Service
 	var devices []planning.Device
 	stages := o.stages
@@ -167,25 +185,28 @@ func (o *pipelineOptions) solve(ctx context.Context) (p *planning.Placement, ref
 	} else if services, devices, others, err = o.configured(); err != nil {
 		return nil, 0, err
 	}
+	// Baselines divide the same services and devices, so that objectives can be compared.
 	plan := planning.Pipe
 	if o.shared {
 		plan = planning.PipeShared
 	}
 	switch o.baseline {
-	case "np":
+	case "np": // a pipeline of one stage
 		p, err = planning.Pipe(ctx, services, devices, 1, o.search)
 	case "dart-r":
 		p, err = planning.Chains(ctx, services, devices, stages, o.search)
 	case "":
 		p, err = plan(ctx, services, devices, stages, o.search)
 	}
+	// The others run wherever there is time, and take no part in the objective.
 	if err == nil {
 		p.Services = append(p.Services, others...)
 	}
 	return p, reference, err
 }
 
-// parseCounts reads how many devices of each class there are.
+// parseCounts reads how many devices of each class there are. Without a text they are those that the name
+// of the case has.
 func parseCounts(text string) (counts []int, err error) {
 	if text == "" {
 		return nil, nil
@@ -199,135 +220,4 @@ func parseCounts(text string) (counts []int, err error) {
 		counts = append(counts, n)
 	}
 	return counts, nil
-}
-
-// pipelineResult is what the command says of a plan.
-type pipelineResult struct {
-	Objective float64          `json:"objective"`
-	Bound     float64          `json:"bound"`
-	Reference float64          `json:"reference,omitempty"`
-	Seconds   float64          `json:"seconds"` // reading, search and writing
-	Solver    string           `json:"solver"`
-	Note      string           `json:"note,omitempty"`
-	Baseline  string           `json:"baseline,omitempty"`
-	Models    int              `json:"models"`
-	Devices   int              `json:"devices"`
-	Services  []plannedService `json:"services"`
-	Out       string           `json:"out,omitempty"`
-	Commit    string           `json:"commit"`
-}
-
-// plannedService is what a service gets.
-type plannedService struct {
-	Name      string              `json:"name"`
-	Rate      float64             `json:"rate"`
-	Pipelines []planning.Pipeline `json:"pipelines"`
-}
-
-// document says what is to be expected of a plan. On a page it also draws it.
-func (r *pipelineResult) document(p *planning.Placement) *report.Document {
-	d := &report.Document{Title: "pipelines over " + report.Count(r.Devices, "device")}
-	d.Text("%s, %s: each gets at least %.4g times its rate, and no plan gives more than %.4g (gap %.2f %%); by %s, in %.2f s",
-		report.Count(r.Models, "model"), report.Count(r.Devices, "device"), r.Objective, r.Bound, 100*(1-r.Objective/r.Bound), r.Solver, r.Seconds)
-	if r.Reference > 0 {
-		d.Text("the plan of the case has %.4g: this is %.2f %% of it", r.Reference, 100*r.Objective/r.Reference)
-	}
-	if r.Note != "" {
-		d.Text("%s", r.Note)
-	}
-	t := report.NewTable("service", "pipeline", "requests a second", "batch", "ms", "operators", "class", "devices", "parts", "ms of a batch", "us to move a query")
-	for _, s := range p.Services {
-		for n, way := range s.Pipelines {
-			for i, stage := range way.Stages {
-				row := []string{s.Name, strconv.Itoa(n + 1), stats.Digits(4, way.Rate), strconv.Itoa(way.Batch), stats.Digits(3, way.Latency)}
-				if i > 0 {
-					row = make([]string, len(row))
-				}
-				t.Row(append(row, fmt.Sprintf("%d to %d", stage.Start, stage.End), stage.Class, fewNames(stage.Devices), strconv.Itoa(stage.Share),
-					stats.Digits(3, stage.Time), stats.Digits(3, stage.Move))...)
-			}
-		}
-	}
-	d.Table(t)
-	r.use(d, p)
-	for _, s := range p.Services {
-		if len(s.Pipelines) > 0 {
-			d.Chart(stagesOverTime(&s))
-		}
-	}
-	return d
-}
-
-// fewNames names devices, and counts those of many.
-func fewNames(names []string) string {
-	if names = slices.Compact(slices.Clone(names)); len(names) > listedModels/2 {
-		return strconv.Itoa(len(names))
-	}
-	return strings.Join(names, ", ")
-}
-
-// use adds how busy the devices of each class are, and how many idle.
-func (r *pipelineResult) use(d *report.Document, p *planning.Placement) {
-	type use struct {
-		devices, idle int
-		load          float64
-	}
-	var names []string
-	uses := map[string]*use{}
-	for _, device := range p.Devices {
-		u := uses[device.Class]
-		if u == nil {
-			u = new(use)
-			uses[device.Class] = u
-			names = append(names, device.Class)
-		}
-		u.devices++
-		if u.load += device.Load; device.Load == 0 {
-			u.idle++
-		}
-	}
-	t := report.NewTable("class", "devices", "without a stage", "busy %")
-	for _, name := range names {
-		u := uses[name]
-		t.Row(name, strconv.Itoa(u.devices), strconv.Itoa(u.idle), fmt.Sprintf("%.1f", 100*u.load/float64(u.devices)))
-	}
-	d.Table(t)
-}
-
-// stagesOverTime draws where a batch is when, with a line for each pipeline: it fills, it
-// runs in the stages, and it moves.
-func stagesOverTime(s *planning.Service) *report.Chart {
-	const thick, fills, moves = 0.35, 9, 6
-	c := &report.Chart{Caption: fmt.Sprintf("where a batch of %s is when", s.Name), X: "ms since its first query came", Y: "pipeline", Level: 0}
-	add := func(name string, color, line int, from, to float64) {
-		at := slices.IndexFunc(c.Series, func(s report.Series) bool { return s.Name == name })
-		if at < 0 {
-			at = len(c.Series)
-			c.Series = append(c.Series, report.Series{Name: name, Color: color})
-		}
-		y := float64(line + 1)
-		c.Series[at].Boxes = append(c.Series[at].Boxes, [4]float64{from, y - thick, to, y + thick})
-	}
-	classes := 0
-	colors := map[string]int{}
-	for n, way := range s.Pipelines {
-		at := way.Latency
-		for _, stage := range way.Stages {
-			at -= stage.Time + stage.Move*float64(way.Batch)/1000
-		}
-		add("fills", fills, n, 0, max(at, 0))
-		for _, stage := range way.Stages {
-			if _, known := colors[stage.Class]; !known {
-				colors[stage.Class] = classes
-				classes++
-			}
-			add("on "+cmp.Or(stage.Class, "a device"), colors[stage.Class], n, at, at+stage.Time)
-			at += stage.Time
-			if moved := stage.Move * float64(way.Batch) / 1000; moved > 0 {
-				add("moves", moves, n, at, at+moved)
-				at += moved
-			}
-		}
-	}
-	return c
 }

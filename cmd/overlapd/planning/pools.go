@@ -1,4 +1,4 @@
-package main
+package planning
 
 import (
 	"cmp"
@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 
-	"github.com/overlapd/overlapd/cmd/overlapd/serving"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/models"
@@ -25,13 +23,17 @@ const poolGrowth = 2
 
 // poolOptions are the flags of advise that are about pools of a cluster.
 type poolOptions struct {
-	count    int
+	// count is the number of pools, 0 if services are not divided.
+	count int
+	// memory is that of a device in MiB, memories what services need of it, each NAME=MIB.
 	memory   float64
 	memories []string
-	out      string
-	base     string
+	// out is the new folder, base the kustomization that those in it build on.
+	out  string
+	base string
 }
 
+// flags adds the flags.
 func (o *poolOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.count, "pools", 0, "number of pools of equal devices to divide the services among, such as Kubernetes deployments")
 	f.Float64Var(&o.memory, "memory", 0, "memory of each device of a pool in MiB, unlimited by default")
@@ -47,6 +49,7 @@ func (o *poolOptions) check(changed func(string) bool, config string) error {
 			return fmt.Errorf("--%s needs --pools: give the number of pools", name)
 		}
 	}
+	// Everything that kustomize would refuse later is refused here, before the division is calculated.
 	base, _ := filepath.Abs(o.base)
 	out, _ := filepath.Abs(o.out)
 	_, missing := os.Stat(filepath.Join(base, "kustomization.yaml"))
@@ -75,6 +78,7 @@ func (o *poolOptions) check(changed func(string) bool, config string) error {
 // configure returns the services of a configuration, or those of them that are listed, with
 // what it says of them. What was measured elsewhere may have the name of a model's file.
 func (o *poolOptions) configure(path string, d *training.Dataset, list []advice.Service) ([]advice.Service, error) {
+	// Names on the command line select services; without any all are divided.
 	c, err := unplanned(path)
 	if err != nil {
 		return nil, err
@@ -89,6 +93,7 @@ func (o *poolOptions) configure(path string, d *training.Dataset, list []advice.
 		if s == nil {
 			return nil, fmt.Errorf("%s has no service %q; its services are %s", path, to.Name, strings.Join(c.Names(), ", "))
 		}
+		// What was measured elsewhere is called by the file, what a daemon measured by the service.
 		file := strings.TrimSuffix(filepath.Base(s.Model[strings.Index(s.Model, ":")+1:]), ".onnx")
 		if to.Model = cmp.Or(to.Model, s.Name); d.Model(to.Model) < 0 && d.Model(file) >= 0 {
 			to.Model = file
@@ -103,6 +108,7 @@ func (o *poolOptions) configure(path string, d *training.Dataset, list []advice.
 // expectedMiB returns what a service is given of a device's memory, or what its model is
 // expected to need, 0 if the model is not here.
 func expectedMiB(c *config.Config, s *config.Service) float64 {
+	// A limit that is set is what the service may take, whatever the model needs.
 	bytes := cmp.Or(s.MPS.PinnedMemory, c.CUDA.MemoryLimit)
 	if path, err := cli.ModelPath(s.Model); bytes == 0 && err == nil {
 		if f, err := models.Open(path); err == nil {
@@ -120,98 +126,11 @@ func (o *poolOptions) take(list []advice.Service) error {
 	}); err != nil || o.memory == 0 {
 		return err
 	}
+	// A service of unknown size would fit anywhere, and be evicted later.
 	for _, s := range list {
 		if s.Memory == 0 {
 			return fmt.Errorf("service %s: its memory on a device is unknown, because its model is not here: give --service-memory %[1]s=MIB", s.Name)
 		}
 	}
 	return nil
-}
-
-// poolManifest is the kustomization of a pool. Patches of what the base does not have, such
-// as an autoscaler, change nothing.
-const poolManifest = `# %[1]s serves %[2]s, whose loads demand %.2[3]f devices.
-apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-resources: [%[4]q]
-nameSuffix: -%[1]s
-labels:
-  - pairs: {app.kubernetes.io/instance: %[1]s}
-    includeSelectors: true
-    fields: [{kind: PodMonitor, path: spec/selector/matchLabels, create: true}]
-configMapGenerator:
-  - {name: overlapd, behavior: replace, files: [overlapd.toml], options: {disableNameSuffixHash: true}}
-replicas: [{name: overlapd, count: %[5]d}]
-patches:
-  - target: {kind: HorizontalPodAutoscaler, name: overlapd}
-    patch: |-
-      - {op: replace, path: /spec/minReplicas, value: %[6]d}
-      - {op: replace, path: /spec/maxReplicas, value: %[7]d}
-  - target: {kind: ScaledObject, name: overlapd}
-    patch: |-
-      - {op: replace, path: /spec/minReplicaCount, value: %[6]d}
-      - {op: replace, path: /spec/maxReplicaCount, value: %[7]d}
-      - {op: replace, path: /spec/triggers/0/metadata/query, value: 'sum(overlapd_devices_demanded{pod=~"overlapd-%[1]s-.+"})'}
-`
-
-// memoryPatch sets the memory of the pods of a pool.
-const memoryPatch = `  - target: {kind: Deployment, name: overlapd}
-    patch: |-
-      - {op: add, path: /spec/template/spec/containers/0/resources/requests/memory, value: %[1]dMi}
-      - {op: add, path: /spec/template/spec/containers/0/resources/limits/memory, value: %[1]dMi}
-`
-
-// write makes a folder for each pool, with a kustomization and the configuration of its
-// services, and a kustomization of all pools.
-func (o *poolOptions) write(path string, a *advice.Advice) error {
-	c, err := unplanned(path)
-	if err != nil {
-		return err
-	}
-	all := "# All pools: kubectl apply -k on this folder.\napiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n"
-	for _, p := range a.Pools.Pools {
-		folder := filepath.Join(o.out, p.Name)
-		builds, err := o.from(folder)
-		// There are two pods where the loads want two, so that one serves while the other is replaced.
-		text := fmt.Sprintf(poolManifest, p.Name, strings.Join(p.Services, ", "), p.Demanded, builds, p.Devices, min(p.Devices, 2), poolGrowth*p.Devices)
-		of := ofPool(c, p.Services)
-		if bytes, unknown := serving.HostMemory(&of, cli.ModelPath); unknown == nil {
-			text += fmt.Sprintf(memoryPatch, bytes>>20)
-		}
-		if err := errors.Join(err, cli.WriteNew(filepath.Join(folder, "kustomization.yaml"), []byte(text)),
-			cli.WriteNew(filepath.Join(folder, "overlapd.toml"), of.BriefTOML())); err != nil {
-			return err
-		}
-		all += "  - " + p.Name + "\n"
-	}
-	return cli.WriteNew(filepath.Join(o.out, "kustomization.yaml"), []byte(all))
-}
-
-// from makes a folder and returns the way from there to the base, without links, since
-// kustomize follows them first.
-func (o *poolOptions) from(folder string) (base string, err error) {
-	if err = os.MkdirAll(folder, 0o755); err != nil {
-		return "", err
-	}
-	var real [2]string
-	for i, path := range []string{folder, o.base} {
-		absolute, aerr := filepath.Abs(path)
-		real[i], err = filepath.EvalSymlinks(absolute)
-		if err = errors.Join(aerr, err); err != nil {
-			return "", err
-		}
-	}
-	return filepath.Rel(real[0], real[1])
-}
-
-// ofPool returns a configuration with some of its services, for a pod that has one device
-// and the ports of deploy/kubernetes.
-func ofPool(c config.Config, services []string) config.Config {
-	c.StateDir, c.Plan, c.Devices = "", "", nil
-	c.Listen, c.GRPCListen = "0.0.0.0:8000", "0.0.0.0:8001"
-	c.Services = slices.DeleteFunc(slices.Clone(c.Services), func(s config.Service) bool { return !slices.Contains(services, s.Name) })
-	for i := range c.Services {
-		c.Services[i].On = nil
-	}
-	return c
 }

@@ -1,4 +1,4 @@
-package main
+package planning
 
 import (
 	"encoding/json"
@@ -42,7 +42,7 @@ func TestAdviseTakesOperatorTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	var a advice.Advice
-	if err := json.Unmarshal([]byte(clitest.Run(t, root(), "advise", "--state", dir, "--json")), &a); err != nil {
+	if err := json.Unmarshal([]byte(clitest.Run(t, adviseCommand(), "--state", dir, "--json")), &a); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range a.Solo {
@@ -65,7 +65,7 @@ func TestAdviseTakesOperatorTimes(t *testing.T) {
 func TestTargetsOfAdvice(t *testing.T) {
 	list := []advice.Service{{Name: "a"}, {Name: "b"}}
 	if err := takeTargets(list, []string{"b=75ms"}); err != nil || list[0].Target != 0 || list[1].Target != 75*time.Millisecond {
-		t.Errorf("%v, %+v", err, list)
+		t.Errorf("got %v, the list is %+v", err, list)
 	}
 	for target, want := range map[string]string{"c=1s": `there is no service "c"`, "a": "write NAME=DURATION, such as a=75ms", "a=0s": "write NAME=DURATION", "a=-1s": "write NAME=DURATION", "a=75": "write NAME=DURATION"} {
 		if err := takeTargets(list, []string{target}); err == nil || !strings.Contains(err.Error(), want) {

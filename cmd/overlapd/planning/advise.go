@@ -1,26 +1,24 @@
-package main
+package planning
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/overlapd/overlapd/cmd/overlapd/data"
 	"github.com/overlapd/overlapd/internal/cli"
-	"github.com/overlapd/overlapd/internal/textfile"
 	"github.com/overlapd/overlapd/training"
 	"github.com/overlapd/overlapd/training/advice"
 	"github.com/overlapd/overlapd/training/fit"
 )
 
+// adviseCommand answers who should share a device from measurements alone. Plan answers what should be
+// loaded where, from loads and times; neither starts anything.
 func adviseCommand() *cobra.Command {
 	var o adviseOptions
 	cmd := &cobra.Command{
@@ -46,6 +44,7 @@ and an autoscaler.`,
   overlapd advise --config overlapd.toml --load web=400,text=90,ads=60 --pools 2 --memory 40960 --base mine --out pools`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// The folder to write to is checked before the measurements are read, which takes longer.
 			if err := o.pools.check(cmd.Flags().Changed, o.ConfigFile()); err != nil {
 				return err
 			}
@@ -55,6 +54,7 @@ and an autoscaler.`,
 			if err != nil {
 				return err
 			}
+			// The page, the text and the JSON are of one result; only the page draws the gains as a map.
 			d := found.Document()
 			if o.pools.out != "" {
 				if err := o.pools.write(o.ConfigFile(), found); err != nil {
@@ -62,10 +62,8 @@ and an autoscaler.`,
 				}
 				d.Text("wrote a kustomization of each pool, and one of all, to %s; next: kubectl apply -k %[1]s", o.pools.out)
 			}
-			if o.report != "" {
-				if err := textfile.Create(o.report, d.WriteHTML); err != nil {
-					return err
-				}
+			if err := writePlan("", nil, o.report, d); err != nil {
+				return err
 			}
 			return o.Print(cmd.OutOrStdout(), struct {
 				*advice.Advice
@@ -74,6 +72,7 @@ and an autoscaler.`,
 		},
 	}
 	o.Groups.AddFlags(cmd)
+	// Without loads advice is about pairs alone; with them also about how much devices sustain.
 	f := cmd.Flags()
 	f.StringVar(&o.Solo, "solo", "", "CSV file of isolated latencies to calibrate all groups to: model, batch, seq_len, min_ms")
 	f.StringSliceVar(&o.services, "services", nil, "services, each NAME or NAME=MODEL; all models by default")
@@ -87,17 +86,22 @@ and an autoscaler.`,
 	return cmd
 }
 
+// adviseOptions are the flags of advise. Services, loads and targets are lists of NAME=VALUE, because a
+// name may be a service's or a model's.
 type adviseOptions struct {
 	data.Groups
 	services []string
 	loads    []string
 	targets  []string
-	size     int
-	devices  int
-	report   string
-	pools    poolOptions
+	// size is the most services on a device, devices how many there are, 0 for as few as hold all.
+	size    int
+	devices int
+	// report is the page to write.
+	report string
+	pools  poolOptions
 }
 
+// advise reads the groups and all that is said of services, and asks for advice.
 func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
 	if err := cli.CheckOut("report", o.report); err != nil {
 		return nil, err
@@ -105,6 +109,7 @@ func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
 	if len(o.Data) > 0 && o.ConfigFile() != "" && o.pools.count == 0 {
 		return nil, errors.New("--config and --data both name measured groups: leave one of them out, or give --pools")
 	}
+	// With --pools the configuration has the services, and --data the measurements.
 	d, operators, err := o.Read()
 	if err != nil {
 		return nil, err
@@ -116,12 +121,14 @@ func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
 	if want.Services, err = o.advisedServices(d); err != nil {
 		return nil, err
 	}
+	// Loads and targets on the command line go before those of a configuration, to try others.
 	if err := cmp.Or(takeLoads(want.Services, o.loads), takeTargets(want.Services, o.targets), o.pools.take(want.Services)); err != nil {
 		return nil, err
 	}
 	if want.Solo, err = training.ReadSoloFile(o.Solo); err != nil {
 		return nil, err
 	}
+	// Isolated latencies of models that are in no group calibrate nothing; advice takes them as they are.
 	measured := slices.DeleteFunc(slices.Clone(want.Solo), func(s training.SoloTime) bool { return d.Model(s.Model) < 0 })
 	if len(measured) > 0 {
 		if d, _, err = fit.Calibrate(ctx, d, measured); err != nil {
@@ -129,46 +136,6 @@ func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
 		}
 	}
 	return advice.Advise(ctx, d, want)
-}
-
-// takeValues reads a flag with a value for each of some services.
-func takeValues(list []advice.Service, flag, form, example string, values []string, take func(s *advice.Service, value string) bool) error {
-	for _, text := range values {
-		name, value, _ := strings.Cut(text, "=")
-		i := slices.IndexFunc(list, func(s advice.Service) bool { return s.Name == name })
-		to := new(advice.Service)
-		if i >= 0 {
-			to = &list[i]
-		}
-		switch {
-		case !take(to, value):
-			return fmt.Errorf("--%s %s: write %s, such as %s=%s", flag, text, form, name, example)
-		case i < 0:
-			return fmt.Errorf("--%s %s: there is no service %q", flag, text, name)
-		}
-	}
-	return nil
-}
-
-// takeTargets reads --targets.
-func takeTargets(list []advice.Service, targets []string) error {
-	return takeValues(list, "targets", "NAME=DURATION", "75ms", targets, func(s *advice.Service, value string) (ok bool) {
-		lasts, err := time.ParseDuration(value)
-		s.Target = lasts
-		return err == nil && lasts > 0
-	})
-}
-
-// takeLoads reads --load.
-func takeLoads(list []advice.Service, loads []string) error {
-	return takeValues(list, "load", "NAME=QPS", "20", loads, func(s *advice.Service, value string) bool { return positive(value, &s.QPS) })
-}
-
-// positive reads a number from 0.
-func positive(text string, to *float64) bool {
-	v, err := strconv.ParseFloat(text, 64)
-	*to = v
-	return err == nil && v >= 0 && !math.IsInf(v, 0)
 }
 
 // advisedServices reads --services, without which every model is one, or every service of a
@@ -181,6 +148,7 @@ func (o *adviseOptions) advisedServices(d *training.Dataset) (list []advice.Serv
 	if o.pools.count > 0 && o.ConfigFile() != "" {
 		return o.pools.configure(o.ConfigFile(), d, list)
 	}
+	// A service without a model is called like it.
 	for i, s := range list {
 		list[i].Model = cmp.Or(s.Model, s.Name)
 	}

@@ -1,4 +1,4 @@
-package main
+package planning
 
 import (
 	"errors"
@@ -63,13 +63,13 @@ func TestStoredTimes(t *testing.T) {
 	times, err := storedTimes(store, []string{"a", "b", "c"})
 	want := [][]soloTime{{{4, 0, 4}}, {{4, 0, 0.003}}, nil}
 	if err != nil || !cmp.Equal(times, want, cmp.AllowUnexported(soloTime{})) {
-		t.Errorf("%v, %v", times, err)
+		t.Errorf("times %v, got %v", times, err)
 	}
 }
 
 // TestConfiguredSpeeds makes devices as fast as they have cores, or as their profiles say.
 func TestConfiguredSpeeds(t *testing.T) {
-	profile, err := filepath.Abs("../../docs/examples/synthetic.device.json")
+	profile, err := filepath.Abs("../../../docs/examples/synthetic.device.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestConfiguredSpeeds(t *testing.T) {
 	write("[[service]]\nname = \"a\"\nmodel = \"emulated:cnn\"\nmax_batch = 4\n")
 	services, devices, err := configured(path, 7)
 	if err != nil || devices[0].Speed != 1 || devices[1].Speed != 1 || devices[1].Memory != 7 || services[0].Alpha <= 0 || services[0].Target != 100 || services[0].MaxBatch != 4 {
-		t.Errorf("%+v, %+v, %v", services, devices, err)
+		t.Errorf("services %+v, devices %+v, got %v", services, devices, err)
 	}
 	one := func(model string) string {
 		return "[[service]]\nname = \"a\"\nmax_batch = 4\nmodel = \"emulated:" + model + "\"\n"

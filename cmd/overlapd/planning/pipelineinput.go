@@ -1,4 +1,4 @@
-package main
+package planning
 
 import (
 	"cmp"
@@ -30,9 +30,11 @@ type timesOf map[int][]float64
 
 // pipelineInput makes services and devices of a configuration, as planning sees them.
 type pipelineInput struct {
-	*pipelineOptions
+	options *pipelineOptions
 	config  config.Config
-	state   map[string]predictor.Snapshot // what daemons have measured, by what it holds for
+	// state is what daemons have measured, by what it holds for: device, model, ONNX Runtime, operators
+	// and threads.
+	state   map[string]predictor.Snapshot
 	devices []planning.Device
 }
 
@@ -43,14 +45,15 @@ func (o *pipelineOptions) configured() (services []planning.Service, devices []p
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	in := &pipelineInput{pipelineOptions: o, config: c}
+	in := &pipelineInput{options: o, config: c}
 	if err := in.readDevices(); err != nil {
 		return nil, nil, nil, err
 	}
 	for i := range in.config.Services {
 		s := &in.config.Services[i]
 		to := planning.Service{Name: s.Name, Model: strings.Join(s.Models(), ", "), MaxBatch: s.MaxBatch, Target: float64(s.Target) / float64(time.Millisecond)}
-		to.Alpha = 1e-9 // what a batch takes is said by its blocks
+		// What a batch takes is said by its blocks, but a service needs some time to be read with others.
+		to.Alpha = 1e-9
 		switch {
 		case len(s.On) > 0:
 			return nil, nil, nil, fmt.Errorf("service %s has on, but a pipeline plan assigns its devices: leave on out", s.Name)
@@ -75,9 +78,10 @@ func (o *pipelineOptions) configured() (services []planning.Service, devices []p
 // readDevices sets the devices, of one class where they are of one kind, and what was
 // measured on them.
 func (in *pipelineInput) readDevices() (err error) {
+	// A daemon finds out how much memory a GPU has only when it starts.
 	memory := map[string]float64{}
-	if in.pipelineOptions.devices != "" {
-		given, err := (&planOptions{devices: in.pipelineOptions.devices, memory: manyMiB}).parseDevices()
+	if in.options.devices != "" {
+		given, err := parseDevices(in.options.devices, manyMiB)
 		if err != nil {
 			return err
 		}
@@ -111,6 +115,7 @@ func (in *pipelineInput) class(i int) string {
 	return report.Count(in.cores(i), "core")
 }
 
+// cores returns how many cores a device of the CPU has, by default all of this host.
 func (in *pipelineInput) cores(i int) int {
 	return cmp.Or(len(in.config.Pool()[i].CPUs()), runtime.NumCPU())
 }
@@ -121,9 +126,12 @@ func (in *pipelineInput) measure(s *config.Service, to *planning.Service) error 
 	if err != nil {
 		return err
 	}
+	// The blocks are those of the first class, by its smallest batch. On other classes the same blocks may
+	// be of unequal lengths, but a stage must end at the same operator everywhere.
 	b := &to.Blocks
-	b.Margin, b.Times = in.margin, map[string][][][]float64{}
+	b.Margin, b.Times = in.options.margin, map[string][][][]float64{}
 	for i, d := range in.devices {
+		// Of a class one device speaks for all.
 		if b.Times[d.Class] != nil {
 			continue
 		}
@@ -140,12 +148,13 @@ func (in *pipelineInput) measure(s *config.Service, to *planning.Service) error 
 			return fmt.Errorf("it has no measurements on device %s", d.Name)
 		}
 	}
+	// Where it was measured it may have been cut otherwise, and then no time is of an operator here.
 	if len(live) != to.Operators {
 		return fmt.Errorf("its model has %d operators here, but was measured with %d: set cut, and measure it again", len(live), to.Operators)
 	}
 	const bits = 8 // of a byte that moves
 	for _, end := range b.Ends {
-		b.Moves = append(b.Moves, float64(live[end-1])*bits/(in.bandwidth*1e3)) // Gbit/s are 1000 bits a microsecond
+		b.Moves = append(b.Moves, float64(live[end-1])*bits/(in.options.bandwidth*1e3)) // Gbit/s are 1000 bits a microsecond
 	}
 	return nil
 }
@@ -153,6 +162,7 @@ func (in *pipelineInput) measure(s *config.Service, to *planning.Service) error 
 // inBlocks returns what blocks take for each size of batch, up to the largest that was
 // measured and that is merged.
 func inBlocks(times timesOf, ends []int, most int) (batches [][]float64) {
+	// Sizes in between are interpolated, as the daemon merges to any size up to the largest.
 	from := 0
 	for n, end := range ends {
 		sums := map[int]float64{}
@@ -175,10 +185,11 @@ func inBlocks(times timesOf, ends []int, most int) (batches [][]float64) {
 // inspect returns the bytes that are alive behind each operator for one query, and notes
 // the hash of the model.
 func (in *pipelineInput) inspect(s *config.Service, to *planning.Service) (live []int64, err error) {
+	// An emulated model has no values, so what moves is what the flag says.
 	if in.config.Emulated() {
 		m, at, err := in.emulated(0, s)
 		if err == nil {
-			live = slices.Repeat([]int64{in.liveBytes}, m.Models()[at].Operators)
+			live = slices.Repeat([]int64{in.options.liveBytes}, m.Models()[at].Operators)
 		}
 		return live, err
 	}
@@ -194,17 +205,10 @@ func (in *pipelineInput) inspect(s *config.Service, to *planning.Service) (live 
 // service's model there.
 func (in *pipelineInput) emulated(i int, s *config.Service) (m *device.Model, at int, err error) {
 	path := in.config.Pool()[i].Profile
-	profile, err := device.ReadFile(path)
-	if err != nil {
-		return nil, 0, err
+	if m, err = openProfile(path); err == nil {
+		at, err = modelOf(m, path, s)
 	}
-	if m, err = device.NewModel(profile); err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", path, err)
-	}
-	if at = m.Index(strings.TrimPrefix(s.Model, config.EmulatedPrefix)); at < 0 {
-		return nil, 0, fmt.Errorf("%s does not know %q; name a model that it has (overlapd-lab device show)", path, s.Model)
-	}
-	return m, at, nil
+	return m, at, err
 }
 
 // times returns what the operators of a service's model take on the i-th device alone, with
@@ -235,6 +239,7 @@ func (in *pipelineInput) times(i int, s *config.Service, to *planning.Service) (
 	return times, err
 }
 
+// inMicros turns nanoseconds into microseconds.
 func inMicros[N int64 | float64](nanos []N) (list []float64) {
 	for _, n := range nanos {
 		list = append(list, float64(n)/1000)
@@ -248,6 +253,7 @@ func (in *pipelineInput) measured(i int, s *config.Service, hash string) (found 
 	share := fmt.Sprintf("%d threads", cmp.Or(s.Threads, in.config.Worker.Threads, in.cores(i)))
 	cpu, on := cli.CPU(), ""
 	for _, key := range slices.Sorted(maps.Keys(in.state)) {
+		// Another version of ONNX Runtime cuts otherwise, which the number of operators shows.
 		part := strings.Split(key, "|")
 		const parts = 5
 		if len(part) != parts || part[1] != hash || part[4] != share && !strings.HasPrefix(part[4], share+",") || len(in.state[key].Cells) == 0 {
@@ -257,6 +263,8 @@ func (in *pipelineInput) measured(i int, s *config.Service, hash string) (found 
 		if gpu != (d.Kind == config.DeviceCUDA) || !gpu && part[0] != cpu || gpu && strings.Contains(part[0], "MIG") != (d.MIG != "") || !strings.Contains(part[0], d.MIG) {
 			continue
 		}
+		// A state that was carried from host to host may know two devices that fit. Guessing would give a
+		// plan that misses its targets.
 		if on != "" && on != part[0] {
 			return found, fmt.Errorf("it was measured on %s and on %s, and device %s may be either: use another state folder for one of them", on, part[0], d.Name)
 		}
