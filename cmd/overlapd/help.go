@@ -5,10 +5,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"github.com/overlapd/overlapd/cmd/overlapd/watching"
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/overlap"
 )
@@ -25,7 +24,7 @@ func completions() map[string]cobra.CompletionFunc {
 		"policy":    cli.Words(policyNames()...),
 		"predictor": cli.Files("json"),
 		"recipe":    cli.Words("overlapd", "paper"),
-		"service":   completeServices,
+		"service":   watching.CompleteServices,
 		"split":     cli.Words("random", "grouped", "kfold"),
 	}
 }
@@ -36,28 +35,6 @@ func policyNames() (names []string) {
 		names = append(names, p.Name)
 	}
 	return names
-}
-
-// completeServices offers the services of the configuration that the command line
-// names, else those of the daemon that the command would ask.
-func completeServices(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if path := cmd.Flag("config").Value.String(); path != "" {
-		if c, err := config.Load(path); err == nil {
-			return c.Names(), cobra.ShellCompDirectiveNoFileComp
-		}
-	}
-	var at target
-	asks := new(cobra.Command)
-	at.flags(asks)
-	cmd.Flags().Visit(func(f *pflag.Flag) { _ = asks.Flags().Set(f.Name, f.Value.String()) }) // flags of others are unknown
-	var names []string
-	var s status.Status
-	if at.open() == nil && at.ask("/overlapd/status", "", "status", &s, func() bool { return true }) == nil {
-		for i := range s.Services {
-			names = append(names, s.Services[i].Name)
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeKeys offers the keys of a configuration.

@@ -10,6 +10,7 @@ import (
 	"github.com/overlapd/overlapd/cmd/overlapd/data"
 	"github.com/overlapd/overlapd/cmd/overlapd/planning"
 	"github.com/overlapd/overlapd/cmd/overlapd/serving"
+	"github.com/overlapd/overlapd/cmd/overlapd/watching"
 	"github.com/overlapd/overlapd/daemon/admin"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/internal/cli"
@@ -44,8 +45,7 @@ Start with:  overlapd demo                see what overlapping gains; needs no G
              overlapd check --embedded    print a configuration to start from`,
 	}
 	cli.Topic(cmd, "Serving", serving.Commands()...)
-	cli.Topic(cmd, "Watching", statusCommand(), topCommand(), traceCommand(), replayCommand(),
-		cli.Group("bench", "Put load on a running daemon", benchServeCommand(), cli.ProbeCommand(), cli.MovedToLab("bench engine")))
+	cli.Topic(cmd, "Watching", watching.Commands()...)
 	cli.Topic(cmd, "Measuring and planning", append(data.Commands(), planning.Commands()...)...)
 	cli.Topic(cmd, "Others", demoCommand(), versionCommand())
 	cmd.AddCommand(cli.ManCommand(manual()),
@@ -56,7 +56,7 @@ Start with:  overlapd demo                see what overlapping gains; needs no G
 		"overlapd models inspect":   cobra.FixedCompletions(zoo.Names(), cobra.ShellCompDirectiveDefault),
 		"overlapd predictor export": cli.Files("json"),
 		"overlapd predictor import": cli.Files("json"),
-		"overlapd restart":          completeServices,
+		"overlapd restart":          watching.CompleteServices,
 	})
 	return cmd
 }

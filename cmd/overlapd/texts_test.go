@@ -4,51 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"testing"
-	"time"
-	"unicode/utf8"
-
-	"github.com/overlapd/overlapd/daemon/observe/timeline"
-	"github.com/overlapd/overlapd/daemon/status"
 )
-
-// TestStatusFits prints the tables of a status in terminals of some widths, with a name as
-// long as names may be: no line of a table is wider.
-func TestStatusFits(t *testing.T) {
-	var s answers
-	for _, name := range []string{"resnet50", strings.Repeat("long-name-", 12), "bert"} {
-		m := modelStatus{Name: name, ExecutionCount: 123456}
-		m.Stats.Success = total{123456, 1}
-		m.Stats.Queue, m.Stats.Infer = total{1, 12_345_678}, total{1, 112_345_678}
-		s.Models = append(s.Models, m)
-		r := timeline.Service{Name: name, Target: 50 * time.Millisecond}
-		r.Ended, r.P50, r.P99 = 256, 12_345_678, 112_345_678
-		s.Recent = append(s.Recent, r)
-		s.Overview.Services = append(s.Overview.Services, status.Service{Name: name, Ready: true, ResidentBytes: 1 << 34})
-	}
-	for width, wants := range map[int][]string{
-		0:   {strings.Repeat("long-name-", 12), "MEMORY", "16384 MiB", "since the start", "FAILED OR DROPPED"},
-		100: {"long-name-", "…", "MEMORY", "16384 MiB", "since the start", "FAILED OR DROPPED", "MEAN RUN"},
-		60:  {"resnet50", "P99", "FAILED OR DROPPED"},
-	} {
-		d := s.document()
-		d.Width = width
-		var b strings.Builder
-		if err := d.WriteText(&b); err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range wants {
-			if !strings.Contains(b.String(), want) {
-				t.Errorf("%d columns: there is no %q in\n%s", width, want, b.String())
-			}
-		}
-		for line := range strings.Lines(b.String()) {
-			table := strings.Contains(line, "SERVICE") || strings.HasPrefix(line, "resnet50") || strings.HasPrefix(line, "long")
-			if n := utf8.RuneCountInString(line) - 1; table && width > 0 && n > width {
-				t.Errorf("%d columns: a line has %d: %s", width, n, line)
-			}
-		}
-	}
-}
 
 // TestMistakesSayWhatToDo: no sentence is the library's, which speaks of args and flags in
 // the plural of nobody.

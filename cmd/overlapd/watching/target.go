@@ -1,4 +1,4 @@
-package main
+package watching
 
 import (
 	"cmp"
@@ -13,16 +13,23 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/valyala/fasthttp"
 
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/status"
 )
 
 const (
-	defaultURL     = "http://127.0.0.1:8000" // of a daemon whose configuration names none
-	statusTimeout  = 5 * time.Second         // of each request
-	maxAnswerBytes = 64 << 20                // the server may be another than a daemon
+	// defaultURL is that of a daemon whose configuration names none.
+	defaultURL = "http://127.0.0.1:8000"
+
+	// statusTimeout is that of each request. A daemon answers them between two rounds.
+	statusTimeout = 5 * time.Second
+
+	// maxAnswerBytes bounds an answer, because the server may be another than a daemon.
+	maxAnswerBytes = 64 << 20
 
 	// urlVariable is the address of the daemon, where no flag names one.
 	urlVariable = "OVERLAPD_URL"
@@ -38,6 +45,7 @@ type target struct {
 	config      string
 	credentials access.Options
 
+	// url, header and client are what open makes of them.
 	url    *url.URL
 	header string
 	client fasthttp.Client
@@ -59,6 +67,7 @@ func (t *target) flags(cmd *cobra.Command) {
 // open finds the daemon and reads the credentials. It does not connect.
 func (t *target) open() (err error) {
 	t.credentials.TokenFile = cmp.Or(t.credentials.TokenFile, os.Getenv(tokenFileVariable))
+	// A configuration that cannot be read is an error, also where its address is the default.
 	if t.config != "" {
 		c, err := config.Load(t.config)
 		if err != nil {
@@ -96,6 +105,7 @@ func (t *target) follow(c *config.Config) error {
 	case err != nil:
 		return err
 	case port == "0":
+		// Which port it is, only the daemon knows.
 		return fmt.Errorf("listen = %q leaves the port to the system: give --url; the daemon's log has the port", c.Listen)
 	case host == "" || ip.IsUnspecified() && ip.To4() != nil:
 		host = "127.0.0.1"
@@ -106,6 +116,7 @@ func (t *target) follow(c *config.Config) error {
 	return nil
 }
 
+// errUnauthorized is told from other answers, since the remedy is here and not at the daemon.
 var errUnauthorized = errors.New("the daemon requires a token: name a file with one of its tokens, with --token-file or $" + tokenFileVariable)
 
 // explain adds what to do about a connection that TLS ended.
@@ -133,6 +144,7 @@ func (t *target) get(path, query string) (code int, body []byte, err error) {
 	if err := t.client.DoTimeout(&q, &a, statusTimeout); err != nil {
 		return 0, nil, fmt.Errorf("no daemon answers at %s: %w; start one with overlapd serve, or name another with --url or --config", t.base, t.explain(err))
 	}
+	// Its body says so for programs. Who runs a command wants to know where to put a token.
 	if a.StatusCode() == fasthttp.StatusUnauthorized {
 		return a.StatusCode(), nil, errUnauthorized
 	}
@@ -151,4 +163,26 @@ func (t *target) ask(path, query, what string, into any, whole func() bool) erro
 		return fmt.Errorf("the server at %s has no %s (HTTP status %d): it is not overlapd, is an older version, or has no such instance (overlapd status --json lists them)", t.base, what, code)
 	}
 	return nil
+}
+
+// CompleteServices offers the services of the configuration that the command line
+// names, else those of the daemon that the command would ask.
+func CompleteServices(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if path := cmd.Flag("config").Value.String(); path != "" {
+		if c, err := config.Load(path); err == nil {
+			return c.Names(), cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	var at target
+	asks := new(cobra.Command)
+	at.flags(asks)
+	cmd.Flags().Visit(func(f *pflag.Flag) { _ = asks.Flags().Set(f.Name, f.Value.String()) }) // flags of others are unknown
+	var names []string
+	var s status.Status
+	if at.open() == nil && at.ask("/overlapd/status", "", "status", &s, func() bool { return true }) == nil {
+		for i := range s.Services {
+			names = append(names, s.Services[i].Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }

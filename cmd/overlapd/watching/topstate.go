@@ -1,91 +1,22 @@
-package main
+package watching
 
 import (
 	"cmp"
-	"errors"
-	"io"
-	"os"
+	"fmt"
 	"slices"
 	"time"
 
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
-	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
-	"github.com/overlapd/overlapd/internal/cli"
+	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/internal/stats"
 )
 
-const (
-	topEvery    = 500 * time.Millisecond // between an answer and the next question
-	plainWidth  = 80                     // of the view where there is no terminal
-	latelySteps = 12                     // of the history of a service: a minute
-)
-
-func topCommand() *cobra.Command {
-	var at target
-	var out cli.Output
-	var v view
-	cmd := &cobra.Command{
-		Use:   "top",
-		Short: "Watch a running daemon in the terminal",
-		Long: `Top shows twice a second how a daemon is doing: for each service its state, target, p50
-and p99 of the last 256 queries, the percentage that was late or not answered, the
-queue, and why queries were lost; and a timeline with a row for the device and one for
-each service, newest on the right. Use it to watch a load test or to find out why
-queries are late.
-
-Keys: q quits, ? explains the columns and lists all keys, s sorts by the next column, r
-reverses the order, p pauses and resumes. A narrow terminal shows fewer columns.
-NO_COLOR in the environment turns colours off. If the output is not a terminal, top
-prints the view once.`,
-		Example: `  overlapd top
-  overlapd top --url http://127.0.0.1:9000
-  overlapd top | head          once, as text
-  overlapd top --json          once, for programs`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			v.ask = func() (seen, error) { return seeDaemon(&at) }
-			first, err := v.ask()
-			if err != nil {
-				return err
-			}
-			v.take(first)
-			if !out.JSON && term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd())) {
-				_, err := tea.NewProgram(&v, tea.WithContext(cmd.Context())).Run()
-				if errors.Is(err, tea.ErrInterrupted) {
-					return nil
-				}
-				return err
-			}
-			v.width = plainWidth
-			return out.Print(cmd.OutOrStdout(), v.now, func(w io.Writer) error {
-				_, err := io.WriteString(w, v.render()+"\n")
-				return err
-			})
-		},
-	}
-	at.flags(cmd)
-	out.Flags(cmd.Flags())
-	cmd.Flags().Lookup("json").Usage += ": the status and the latest rounds"
-	return cmd
-}
-
-// seen is the JSON of top: the state of a daemon at one moment.
-type seen struct {
-	Status   answers       `json:"status"`
-	Timeline timeline.Page `json:"timeline"`
-}
-
-func seeDaemon(t *target) (s seen, err error) {
-	if s.Status, err = askStatus(t); err != nil {
-		return s, err
-	}
-	s.Timeline, err = askTimeline(t, timeline.Latest)
-	return s, err
-}
+// latelySteps is how much of the history of a service is shown: a minute.
+const latelySteps = 12
 
 // view is what top shows: a daemon now and a moment ago, whose
 // difference is rates. It is not updated while it is held, or while the connection is
@@ -97,19 +28,12 @@ type view struct {
 
 	width, height int
 	held, help    bool
-	sort          int // a column of services
-	reverse       bool
-	first         int // services that are scrolled past
+	// sort is a column of services.
+	sort    int
+	reverse bool
+	// first is how many services are scrolled past.
+	first int
 }
-
-// What comes to the view besides keys and sizes.
-type (
-	due    struct{}
-	answer struct {
-		seen
-		err error
-	}
-)
 
 // keys are what each key does, in the order of the help.
 var keys = []struct {
@@ -126,39 +50,9 @@ var keys = []struct {
 	{bind("suspend to the shell", "ctrl+z"), func(*view) tea.Cmd { return tea.Suspend }},
 }
 
+// bind returns a binding whose help names the first of its keys.
 func bind(does string, keys ...string) key.Binding {
 	return key.NewBinding(key.WithKeys(keys...), key.WithHelp(keys[0], does))
-}
-
-func (v *view) Init() tea.Cmd { return v.wait() }
-
-func (v *view) wait() tea.Cmd { return tea.Tick(topEvery, func(time.Time) tea.Msg { return due{} }) }
-
-func (v *view) Update(m tea.Msg) (tea.Model, tea.Cmd) {
-	switch m := m.(type) {
-	case tea.WindowSizeMsg:
-		v.width, v.height = m.Width, m.Height
-	case tea.KeyPressMsg:
-		for _, k := range keys {
-			if key.Matches(m, k.Binding) {
-				return v, k.act(v)
-			}
-		}
-	case due:
-		if v.held {
-			return v, v.wait()
-		}
-		return v, func() tea.Msg {
-			s, err := v.ask()
-			return answer{s, err}
-		}
-	case answer:
-		if v.lost = m.err; m.err == nil && !v.held {
-			v.take(m.seen)
-		}
-		return v, v.wait()
-	}
-	return v, nil
 }
 
 // take makes what was seen the state of now.
@@ -180,6 +74,37 @@ func (v *view) perSecond(now, before uint64) float64 {
 	return float64(now-before) / v.since().Seconds()
 }
 
+// serviceColumns are the columns of services: the text of a cell, and what they are
+// sorted by, the greatest first. Rank says which are left out where the terminal is
+// narrow: those of the highest rank first. A heading is as wide as its column is at
+// least, so that columns stand still while values change.
+var serviceColumns = []struct {
+	head    string
+	rank    int
+	meaning string
+	cell    func(*serviceRow) (text string, order float64)
+}{
+	{"SERVICE", 0, "in the order of the configuration", func(r *serviceRow) (string, float64) { return r.lately.Name, -float64(r.lane) }},
+	{"STATE   ", 4, "ready, overrun by an operator that does not end, loading, or failed", func(r *serviceRow) (string, float64) { return r.state, float64(len(r.state)) }},
+	{"TARGET", 6, "latency target", func(r *serviceRow) (string, float64) { return latency(r.lately.Target) }},
+	{"     P50", 5, "latency of the last 256 queries", func(r *serviceRow) (string, float64) { return latency(r.lately.P50) }},
+	{"     P99", 1, "latency of the same; red if above the target", func(r *serviceRow) (string, float64) { return latency(r.lately.P99) }},
+	{" MISSED", 2, "percentage of the same that was late or not answered", func(r *serviceRow) (string, float64) {
+		return missedOf(r.lately), float64(r.lately.Missed) / float64(max(1, r.lately.Ended))
+	}},
+	{"HEADROOM", 9, "time left before the deadline at p99, in % of the target, in the last minute", func(r *serviceRow) (string, float64) { return percentOf(r.headroom), -r.headroom }},
+	{"QUEUE", 3, "queued queries", func(r *serviceRow) (string, float64) { return count(r.service.Queued) }},
+	{"DONE/S", 7, "queries answered per second", func(r *serviceRow) (string, float64) { return report.OrDash("%.0f", r.rate), r.rate }},
+	{"  MEMORY", 10, "memory of its worker process", func(r *serviceRow) (string, float64) { return memoryOf(&r.service), float64(r.service.ResidentBytes) }},
+	{"LATELY      ", 11, "queries answered in time, a bar for five seconds, newest on the right", func(r *serviceRow) (string, float64) { return sparkline(r.inTime, latelySteps), stats.Mean(r.inTime) }},
+	{"  LOST", 8, "queries late or not answered since the start", func(r *serviceRow) (string, float64) { return count(losses(&r.service)) }},
+	{"WHY", 12, "reasons for lost queries, most frequent first", func(r *serviceRow) (string, float64) { return whyLost(&r.service), float64(losses(&r.service)) }},
+}
+
+func latency(d time.Duration) (string, float64) { return short(d), float64(d) }
+
+func count[N int | uint64](n N) (string, float64) { return fmt.Sprint(n), float64(n) }
+
 // serviceRow is a service as the table shows it.
 type serviceRow struct {
 	service status.Service
@@ -196,6 +121,7 @@ type serviceRow struct {
 func (v *view) services() (rows []serviceRow) {
 	for i := range v.now.Timeline.Services {
 		lately := &v.now.Timeline.Services[i]
+		// The timeline still names it, for the rounds that it ran in.
 		if lately.Gone {
 			continue
 		}
@@ -203,6 +129,7 @@ func (v *view) services() (rows []serviceRow) {
 		rate := v.perSecond(s.Finished, serviceNamed(&v.before.Status, lately.Name).Finished)
 		rows = append(rows, serviceRow{s, lately, i, stateOf(&v.now.Status.Overview, &s), rate, v.inTime(lately.Name), v.now.Status.Overview.Load.Services[lately.Name].Headroom})
 	}
+	// Stable, so that services with equal values stand still.
 	slices.SortStableFunc(rows, func(a, b serviceRow) int {
 		_, x := serviceColumns[v.sort].cell(&a)
 		_, y := serviceColumns[v.sort].cell(&b)
@@ -227,6 +154,7 @@ func (v *view) inTime(service string) (counts []float64) {
 	return counts
 }
 
+// serviceNamed returns what is known of a service, nothing of one that was not there then.
 func serviceNamed(s *answers, name string) (found status.Service) {
 	for _, service := range s.Overview.Services {
 		if service.Name == name {

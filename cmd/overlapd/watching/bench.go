@@ -1,4 +1,4 @@
-package main
+package watching
 
 import (
 	"errors"
@@ -10,9 +10,11 @@ import (
 )
 
 // Of each service, what load there is if nobody says how much: requests a second, over so
-// many connections.
+// many connections. A model on a few cores sustains that, so a first try shows no overload.
 const gentleRate, gentleConnections = 2, 4
 
+// benchServeCommand makes the load in this process, with a clock of its own. On the machine of the daemon
+// it takes cores from it, and the report says how much the load was late.
 func benchServeCommand() *cobra.Command {
 	o := load.DefaultOptions()
 	var out cli.Output
@@ -36,6 +38,7 @@ what was measured so far.`,
   overlapd bench serve --service bert --connections 1 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// Load has connections of its own, which know TCP only.
 			if at.client.Dial != nil {
 				return errors.New("bench serve needs a TCP address, and this daemon listens on a Unix socket: set listen to host:port, or give --url")
 			}
@@ -45,17 +48,20 @@ what was measured so far.`,
 					return err
 				}
 			}
+			// An open loop is gentle only if somebody says how gentle.
 			if o.Rate == 0 && o.Connections == 0 {
 				o.Rate, o.RatePerService, o.Connections = gentleRate, true, gentleConnections*len(o.Services)
 			}
 			o.URL, o.Authorization, o.TLS = at.base, at.header, at.client.TLSConfig
 			o.Version, o.Commit = cli.Version, cli.Commit()
 			show, end := cli.Bar()
+			// A bar on standard error does not disturb JSON, but nobody looks at it then.
 			if !out.JSON {
 				o.Progress = func(doing string, done float64) { show(doing, done) }
 			}
 			ctx, stop := cli.Interruptible(cmd)
 			defer stop()
+			// Ctrl-C ends the run early, and what was measured until then is reported.
 			result, err := load.Run(ctx, o)
 			end()
 			if err != nil {
@@ -65,6 +71,7 @@ what was measured so far.`,
 		},
 	}
 	at.flags(cmd)
+	// Who is asked, and how much.
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Services, "service", nil, "services to query, all by default")
 	f.Float64Var(&o.Rate, "rate", 0, "requests per second, all services together; makes an open loop")
@@ -72,10 +79,12 @@ what was measured so far.`,
 	f.StringVar(&o.Arrivals, "arrivals", o.Arrivals, "arrival process of an open loop: poisson, constant or gamma")
 	f.Float64Var(&o.CV, "cv", o.CV, "coefficient of variation of gamma arrivals")
 	f.IntVar(&o.Connections, "connections", 0, "connections, all services together; makes a closed loop if there is no --rate")
+	// How long, and what counts as an answer in time. --give-up is this side's, --timeout the daemon's.
 	f.DurationVar(&o.Duration, "duration", o.Duration, "how long to measure")
 	f.DurationVar(&o.Warmup, "warmup", o.Warmup, "how long to send load before measuring")
 	f.DurationVar(&o.Timeout, "give-up", o.Timeout, "how long to wait for an answer")
 	f.DurationVar(&o.Target, "target", 0, "latency that counts as good, 0 for the service's latency target")
+	// What is asked. Values are random, for the cost of a model depends on shapes.
 	f.IntVar(&o.Batch, "batch", o.Batch, "batch size of each request")
 	f.IntVar(&o.SeqLen, "seq-len", o.SeqLen, "value for the other dimensions that a model leaves open")
 	f.Int64Var(&o.MaxID, "max-id", o.MaxID, "upper limit of generated integers; lower it for a model with a small vocabulary")

@@ -1,4 +1,4 @@
-package main
+package watching
 
 import (
 	"testing"
@@ -24,6 +24,6 @@ func TestFollowConfiguration(t *testing.T) {
 	var at target
 	at.credentials.CA = "ca.pem"
 	if err := at.follow(&c); err != nil || at.base != "https://127.0.0.1:8000" || at.credentials.CA != "ca.pem" || at.credentials.TokenFile != "tokens" {
-		t.Errorf("%+v, %v", at.credentials, err)
+		t.Errorf("credentials %+v, got %v", at.credentials, err)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package watching
 
 import (
 	"encoding/json"
@@ -8,11 +8,51 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/internal/report"
 )
+
+// TestStatusFits prints the tables of a status in terminals of some widths, with a name as
+// long as names may be: no line of a table is wider.
+func TestStatusFits(t *testing.T) {
+	var s answers
+	for _, name := range []string{"resnet50", strings.Repeat("long-name-", 12), "bert"} {
+		m := modelStatus{Name: name, ExecutionCount: 123456}
+		m.Stats.Success = total{123456, 1}
+		m.Stats.Queue, m.Stats.Infer = total{1, 12_345_678}, total{1, 112_345_678}
+		s.Models = append(s.Models, m)
+		r := timeline.Service{Name: name, Target: 50 * time.Millisecond}
+		r.Ended, r.P50, r.P99 = 256, 12_345_678, 112_345_678
+		s.Recent = append(s.Recent, r)
+		s.Overview.Services = append(s.Overview.Services, status.Service{Name: name, Ready: true, ResidentBytes: 1 << 34})
+	}
+	for width, wants := range map[int][]string{
+		0:   {strings.Repeat("long-name-", 12), "MEMORY", "16384 MiB", "since the start", "FAILED OR DROPPED"},
+		100: {"long-name-", "…", "MEMORY", "16384 MiB", "since the start", "FAILED OR DROPPED", "MEAN RUN"},
+		60:  {"resnet50", "P99", "FAILED OR DROPPED"},
+	} {
+		d := s.document()
+		d.Width = width
+		var b strings.Builder
+		if err := d.WriteText(&b); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range wants {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("%d columns: there is no %q in\n%s", width, want, b.String())
+			}
+		}
+		for line := range strings.Lines(b.String()) {
+			table := strings.Contains(line, "SERVICE") || strings.HasPrefix(line, "resnet50") || strings.HasPrefix(line, "long")
+			if n := utf8.RuneCountInString(line) - 1; table && width > 0 && n > width {
+				t.Errorf("%d columns: a line has %d: %s", width, n, line)
+			}
+		}
+	}
+}
 
 func TestWriteGPUs(t *testing.T) {
 	for name, tt := range map[string]struct{ overview, want string }{
@@ -31,7 +71,7 @@ func TestWriteGPUs(t *testing.T) {
 	} {
 		var o status.Status
 		if err := json.Unmarshal([]byte(tt.overview), &o); err != nil {
-			t.Fatalf("%s: %v", name, err)
+			t.Fatalf("%s: decoding the overview: %v", name, err)
 		}
 		var d report.Document
 		addGPUs(&d, &o)
@@ -125,19 +165,20 @@ func TestStatusReady(t *testing.T) {
 		w.WriteHeader(code)
 	}))
 	ask := func() error {
-		cmd := root()
-		cmd.SetArgs([]string{"status", "--ready", "--url", server.URL})
+		cmd := statusCommand()
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs([]string{"--ready", "--url", server.URL})
 		return cmd.Execute()
 	}
 	if err := ask(); err != nil {
 		t.Error(err)
 	}
 	code = http.StatusServiceUnavailable
-	if err := ask(); err == nil || exitStatus(err) != 1 {
+	if err := ask(); err == nil {
 		t.Errorf("not ready: %v", err)
 	}
 	server.Close()
-	if err := ask(); err == nil || exitStatus(err) != 1 {
+	if err := ask(); err == nil {
 		t.Errorf("not there: %v", err)
 	}
 }

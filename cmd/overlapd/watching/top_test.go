@@ -1,4 +1,4 @@
-package main
+package watching
 
 import (
 	"errors"
@@ -159,10 +159,10 @@ func TestViewFits(t *testing.T) {
 func TestColours(t *testing.T) {
 	v := viewOf(3, 1).resize(80, 24)
 	if text := v.render(); !strings.Contains(text, "\x1b[31mservice-2") || strings.Contains(text, "\x1b[31mservice-0") {
-		t.Errorf("%q", text)
+		t.Errorf("drew %q", text)
 	}
 	if text := v.resize(80, 0).render(); strings.Contains(text, "\x1b") || strings.Contains(text, "explain") {
-		t.Errorf("%q", text)
+		t.Errorf("drew %q", text)
 	}
 }
 

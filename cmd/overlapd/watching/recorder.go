@@ -1,23 +1,14 @@
-package main
+package watching
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/spf13/cobra"
-	"golang.org/x/term"
-
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
-	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/perfetto"
-	"github.com/overlapd/overlapd/internal/report"
-	"github.com/overlapd/overlapd/internal/textfile"
 )
 
 const (
@@ -40,45 +31,6 @@ const (
 	arrivalMark = time.Nanosecond
 )
 
-type traceOptions struct {
-	target
-	seconds float64
-	out     string
-	asJSON  bool
-}
-
-func traceCommand() *cobra.Command {
-	o := traceOptions{}
-	cmd := &cobra.Command{
-		Use:   "trace",
-		Short: "Record the rounds of a running daemon for Perfetto",
-		Long: `Trace records what a daemon runs for some seconds, as a Chrome trace. Use it to see
-which operators ran together, and why a query was late. Open the file at
-ui.perfetto.dev, which keeps it on your machine, or in chrome://tracing.
-
-The trace has a row of rounds with predicted and measured times and the scheduler's
-candidates and predictions; a row for each service with its operators and deadlines;
-and the answered queries, with their arrival, their time in the queue, and an arrow to
-the first operators that ran for them.
-
-Ctrl-C ends a trace early; what was recorded until then is complete.`,
-		Example: `  overlapd trace --seconds 5 > trace.json
-  overlapd trace --seconds 30 --out trace.json --json`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := cli.Interruptible(cmd)
-			defer stop()
-			return o.run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
-	}
-	o.flags(cmd)
-	f := cmd.Flags()
-	f.Float64Var(&o.seconds, "seconds", 5, "how long to record")
-	f.StringVarP(&o.out, "out", "o", "", "write the trace to this file instead of standard output")
-	f.BoolVar(&o.asJSON, "json", false, "with --out: print one JSON object that describes the recording")
-	return cmd
-}
-
 // traced counts what a trace holds. The daemon had forgotten what was missed.
 type traced struct {
 	Rounds        int     `json:"rounds"`
@@ -90,49 +42,14 @@ type traced struct {
 	Device        string  `json:"device"`
 }
 
-func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if !(o.seconds > 0) || o.seconds > maxTraceSeconds {
-		return fmt.Errorf("--seconds is %v: give more than 0 and at most %d", o.seconds, maxTraceSeconds)
-	}
-	if o.asJSON && o.out == "" {
-		return errors.New("--json describes the file of a trace: give --out FILE")
-	}
-	s, err := askStatus(&o.target) // first, so that no empty file is left where none answers
-	if err != nil {
-		return err
-	}
-	r := recorder{traced: traced{Device: s.Overview.Device}}
-	record := func(to io.Writer) error {
-		r.w = perfetto.NewWriter(to)
-		err := r.record(ctx, &o.target, time.Duration(o.seconds*float64(time.Second)))
-		return errors.Join(err, r.w.Close())
-	}
-	switch {
-	case o.out != "":
-		err = textfile.Create(o.out, record)
-	case term.IsTerminal(int(os.Stdout.Fd())):
-		err = errors.New("a trace is not for a terminal: write it to a file, overlapd trace --seconds 5 > trace.json")
-	default:
-		err = record(stdout)
-	}
-	if err != nil {
-		return err
-	}
-	if o.asJSON {
-		return report.WriteJSON(stdout, r.traced)
-	}
-	fmt.Fprintf(stderr, "%s and %s in %.1f s, %d missed; open the file at ui.perfetto.dev\n",
-		report.Count(r.traced.Rounds, "round"), report.Count(r.traced.Queries, "query", "queries"), r.traced.Seconds, r.traced.Missed+r.traced.QueriesMissed)
-	return nil
-}
-
 // recorder writes the rounds and queries of a daemon into a trace. Those before
 // since and queriesSince are written already. The first round began at from. The
 // first named services have rows, which rows has by name. Further devices of a pool have
 // rows of their own, as groups after the first; batches has the group that each ran in.
 type recorder struct {
-	w       *perfetto.Writer
-	traced  traced
+	w      *perfetto.Writer
+	traced traced
+	// epoch is when the daemon was started, which tells another daemon from the same one.
 	epoch   time.Time
 	from    time.Duration
 	named   int
@@ -151,6 +68,7 @@ func (r *recorder) record(ctx context.Context, t *target, lasts time.Duration) e
 		return err
 	}
 	r.epoch, r.since, r.rows, r.batches = p.Epoch, p.Next, map[string]int{}, map[uint64]int{}
+	// Positions are taken before the time begins, so that nothing of it is missed.
 	q, err := askQueries(t, timeline.Latest)
 	if err != nil {
 		return err
@@ -159,6 +77,7 @@ func (r *recorder) record(ctx context.Context, t *target, lasts time.Duration) e
 	r.w.NameDevice(traceDevice, r.traced.Device)
 	r.w.NameRow(traceDevice, traceRoundRow, "rounds")
 	r.introduce(p.Services)
+	// What ends during the last look belongs to the trace, too: it ran while the trace was recorded.
 	ctx, cancel := context.WithTimeout(ctx, lasts)
 	defer cancel()
 	poll := time.NewTicker(tracePoll)
@@ -182,6 +101,8 @@ func (r *recorder) record(ctx context.Context, t *target, lasts time.Duration) e
 // trace began; those that are not over are not in it.
 func (r *recorder) catchUp(t *target) error {
 	var over []timeline.Query
+	// An answer has so many at most, so it is asked until there are no more. Of queries so many are kept as
+	// the daemon remembers itself.
 	for more := true; more; {
 		p, err := askQueries(t, r.queriesSince)
 		if err != nil {
@@ -196,6 +117,7 @@ func (r *recorder) catchUp(t *target) error {
 		if err != nil {
 			return err
 		}
+		// Its rounds count from 1 again, and its times from another beginning.
 		if !p.Epoch.Equal(r.epoch) {
 			return fmt.Errorf("the daemon at %s was restarted: the trace ends there", t.base)
 		}
@@ -206,12 +128,14 @@ func (r *recorder) catchUp(t *target) error {
 		r.traced.Missed += p.Missed
 		r.since, more = p.Next, p.More
 	}
+	// Now that their rounds are written, arrows have somewhere to end.
 	for i := range over {
 		r.query(&over[i])
 	}
 	return nil
 }
 
+// introduce names the rows of services that are new, on all devices that have run a round.
 func (r *recorder) introduce(services []timeline.Service) {
 	for ; r.named < len(services); r.named++ {
 		name := services[r.named].Name
@@ -230,6 +154,7 @@ func (r *recorder) deviceOf(name string) int {
 	if name == "" || at >= 0 {
 		return traceDevice + max(at, 0)
 	}
+	// A device that runs nothing has no rows, so that a pool of many is still a picture of those that do.
 	r.devices = append(r.devices, name)
 	device := traceDevice + len(r.devices) - 1
 	r.w.NameDevice(device, name)
@@ -256,6 +181,7 @@ func (r *recorder) round(at *timeline.Round) {
 			"asked_groups": at.Asked.Groups, "candidates": len(at.Candidates), "dropped": len(at.Dropped) + at.More,
 		},
 	}, lasted)
+	// A flag where the round should have ended shows by eye how far off the prediction was.
 	if at.Predicted > 0 {
 		r.instant("predicted end", at.Start+at.Predicted, device, traceRoundRow, at.Number)
 	}
@@ -263,6 +189,7 @@ func (r *recorder) round(at *timeline.Round) {
 		s := &at.Spans[i]
 		r.traced.Spans++
 		if s.Start == 0 && at.Device != "" {
+			// A batch that was forgotten costs an arrow, and memory that grows would cost the trace.
 			if len(r.batches) >= tracedBatches {
 				clear(r.batches)
 			}
@@ -272,6 +199,7 @@ func (r *recorder) round(at *timeline.Round) {
 			"of": s.Of, "size": s.Size, "seq_len": s.SeqLen, "queries": s.IDs, "status": s.Status, "round": at.Number,
 			"took_us": perfetto.Micros(s.Took),
 		}
+		// Not every device has a clock of its own.
 		if s.Device > 0 {
 			args["device_us"] = perfetto.Micros(s.Device)
 		}
@@ -284,6 +212,7 @@ func (r *recorder) round(at *timeline.Round) {
 	}
 }
 
+// instant writes a moment, which Perfetto draws as a flag.
 func (r *recorder) instant(name string, at time.Duration, device, row int, round uint64) {
 	e := perfetto.Event{Name: name, Kind: "instant", At: at, Device: device, Row: row}
 	if round > 0 {
@@ -307,13 +236,16 @@ func (r *recorder) query(q *timeline.Query) {
 	if q.Reason != "" {
 		args["reason"] = q.Reason
 	}
+	// Queries of a service overlap, so they are ranges and not slices.
 	e := perfetto.Event{Name: q.Service + " queries", Kind: "query", At: q.Arrival, Device: traceDevice, Row: traceServiceRow + i, Args: args}
 	r.w.Range(e, id, q.End)
+	// Only of a query that was late: the others have their slack in the arguments.
 	if q.Deadline > q.Arrival && q.Deadline < q.End {
 		r.instant("deadline of query "+id, q.Deadline, traceDevice, traceArrivalRow+i, 0)
 	}
 	arrival := perfetto.Event{Name: "query " + id, Kind: "arrival", At: q.Arrival, Device: traceDevice, Row: traceArrivalRow + i, Args: args}
 	r.w.Slice(arrival, arrivalMark)
+	// A query that never ran has no arrow.
 	if q.Started == 0 {
 		return
 	}
@@ -325,6 +257,7 @@ func (r *recorder) query(q *timeline.Query) {
 		return // the span where the arrow would end is not in the trace
 	}
 	first := arrival
+	// Of a pool a query does not say where it ran; its batch does.
 	if len(r.devices) > 0 {
 		var known bool
 		if first.Device, known = r.batches[q.Batch]; !known {
