@@ -15,21 +15,24 @@ import (
 // completions are those of the values of flags, which mean the same in every command that has them.
 func completions() map[string]cobra.CompletionFunc {
 	return map[string]cobra.CompletionFunc{
-		"config":    cli.Files("toml"),
-		"admin":     cli.Files("sock"),
-		"arrivals":  cli.Words("poisson", "constant", "gamma"),
-		"explain":   completeKeys,
-		"format":    cli.Words("abacus"),
-		"in-force":  cli.Files("json"),
+		"config":   cli.Files("toml"),
+		"admin":    cli.Files("sock"),
+		"arrivals": cli.Words("poisson", "constant", "gamma"),
+		"explain":  completeKeys,
+		"format":   cli.Words("abacus"),
+		"in-force": cli.Files("json"),
+		// Not the policies for comparison, which the daemon does not accept.
 		"policy":    cli.Words(policyNames()...),
 		"predictor": cli.Files("json"),
 		"recipe":    cli.Words("overlapd", "paper"),
-		"service":   watching.CompleteServices,
-		"split":     cli.Words("random", "grouped", "kfold"),
+		// A running daemon is asked for these, so that they can be completed without a configuration.
+		"service": watching.CompleteServices,
+		"split":   cli.Words("random", "grouped", "kfold"),
 	}
 }
 
-// policyNames returns the policies that a daemon may have.
+// policyNames returns the policies that a daemon may have. Flags show them in the order in which the
+// scheduler lists them.
 func policyNames() (names []string) {
 	for _, p := range overlap.Policies() {
 		names = append(names, p.Name)
@@ -37,16 +40,17 @@ func policyNames() (names []string) {
 	return names
 }
 
-// completeKeys offers the keys of a configuration.
+// completeKeys offers the keys of a configuration, of which nobody remembers all.
 func completeKeys(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
-	all, _ := config.Explain("", nil) // which are known
+	// Without a name all keys are explained, and nothing can be wrong.
+	all, _ := config.Explain("", nil)
 	for i := range all {
 		names = append(names, all[i].Key)
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// manual returns the sections as Markdown.
+// manual returns the sections as Markdown, from which the page of the root is made.
 func manual() string {
 	var b strings.Builder
 	for _, s := range manualSections {
@@ -58,7 +62,8 @@ func manual() string {
 	return b.String()
 }
 
-// manualSections complete the help of the commands to the manual.
+// manualSections complete the help of the commands to the manual: what is of the program and of no
+// command. It is not in the help of the root, which should fit on a screen.
 var manualSections = []struct {
 	title   string
 	entries [][2]string

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/overlapd/overlapd/cmd/overlapd/data"
+	"github.com/overlapd/overlapd/cmd/overlapd/demo"
 	"github.com/overlapd/overlapd/cmd/overlapd/planning"
 	"github.com/overlapd/overlapd/cmd/overlapd/serving"
 	"github.com/overlapd/overlapd/cmd/overlapd/watching"
@@ -23,6 +24,7 @@ func main() { cli.Main(root(), exitStatus) }
 // exitStatus tells a configuration that is wrong, here or at the daemon that a command asked, from all
 // else that fails: trying again helps only with the latter.
 func exitStatus(err error) int {
+	// A model that cannot be served is as wrong in the file as a key.
 	_, faulty := errors.AsType[config.Faults](err)
 	faulty = faulty || errors.Is(err, wire.ErrModel)
 	if e, ok := errors.AsType[*admin.Error](err); faulty || ok && e.Kind == admin.KindConfig {
@@ -44,12 +46,16 @@ Start with:  overlapd demo                see what overlapping gains; needs no G
              overlapd serve --embedded    serve two built-in models on the CPU
              overlapd check --embedded    print a configuration to start from`,
 	}
+	// The topics are in the order in which a new user needs them.
 	cli.Topic(cmd, "Serving", serving.Commands()...)
 	cli.Topic(cmd, "Watching", watching.Commands()...)
 	cli.Topic(cmd, "Measuring and planning", append(data.Commands(), planning.Commands()...)...)
-	cli.Topic(cmd, "Others", demoCommand(), versionCommand())
+	// Cobra's own commands, help and completion, join these.
+	cli.Topic(cmd, "Others", demo.Command(), versionCommand())
+	// These are in no topic, and hidden: for packages, and for who knows an older version.
 	cmd.AddCommand(cli.ManCommand(manual()),
 		cli.MovedToLab("simulate"), cli.MovedToLab("reproduce"), cli.MovedToLab("device"))
+	// Arguments are completed here, by the paths of commands, as a package does not know its commands' paths.
 	cli.Finish(cmd, "Others", completions(), map[string]cobra.CompletionFunc{
 		"overlapd check":            cli.Files("toml"),
 		"overlapd models build":     cli.Words(zoo.Names()...),

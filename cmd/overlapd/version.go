@@ -12,7 +12,8 @@ import (
 	"github.com/overlapd/overlapd/ort"
 )
 
-// built is the JSON of version. Fault is why no ONNX Runtime was found.
+// built is the JSON of version. Fault is why no ONNX Runtime was found, which is no error: demo and the
+// planners need none.
 type built struct {
 	Version    string `json:"version"`
 	Commit     string `json:"commit"`
@@ -22,6 +23,8 @@ type built struct {
 	Fault      string `json:"fault,omitempty"`
 }
 
+// versionCommand says more than --version does: ONNX Runtime is loaded from one of several places, and
+// which one it was is the first question about a worker that does not start.
 func versionCommand() *cobra.Command {
 	var out cli.Output
 	cmd := &cobra.Command{
@@ -30,6 +33,7 @@ func versionCommand() *cobra.Command {
 		Example: "  overlapd version --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// The commit tells what the version does not, between two releases.
 			b := built{Version: cli.Version, Commit: cli.Commit(), Go: runtime.Version()}
 			if lib, err := ort.Load(); err != nil {
 				b.Fault = err.Error()

@@ -172,7 +172,6 @@ func TestTypes(t *testing.T) {
 var assigned = []string{
 	"daemon/loop.job.then",
 	"internal/fakes/fakeworkers.Workers.events",
-	"cmd/overlapd.demoPolicy.serve",
 	"cmd/overlapd/load.conn.release",
 	"daemon/admin.conn.free",
 	"daemon/http.events.allowed",

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 // On a terminal lanes are coloured, unless somebody wants none, and what runs is where it
 // ran; elsewhere there are no control characters.
 func TestLanes(t *testing.T) {
-	spans := []demoSpan{
+	spans := []span{
 		{models.ServiceID(0), laneFrom, laneFrom + laneTime/2},
 		{models.ServiceID(0), laneFrom + laneTime/2, laneFrom + time.Hour},
 		{models.ServiceID(2), laneFrom + laneTime - laneTime/laneColumns, laneFrom + laneTime},
@@ -42,7 +42,7 @@ func TestLanes(t *testing.T) {
 	t.Setenv("TERM", "xterm-256color")
 	t.Setenv("NO_COLOR", "")
 	if got := draw(true)[0]; strings.Count(got, "\x1b[38;5;39m█") != 37 || strings.Count(got, "\x1b[38;5;32m█") != 38 {
-		t.Errorf("%q", got)
+		t.Errorf("in colours: %q", got)
 	}
 	t.Setenv("NO_COLOR", "1")
 	if got := draw(true)[0]; got != plain[0] {
