@@ -24,7 +24,7 @@ func TestExamplesPassCheck(t *testing.T) {
 		cmd.SetErr(&out)
 		cmd.SetArgs([]string{"check", path})
 		if err := cmd.Execute(); err != nil && !errors.Is(err, ort.ErrNotFound) {
-			t.Errorf("%s: %v\n%s", path, err, &out)
+			t.Errorf("checking %s: %v\n%s", path, err, &out)
 		}
 		if !bytes.Contains(out.Bytes(), []byte("[[service]]")) {
 			t.Errorf("%s: the effective configuration was not printed:\n%s", path, &out)

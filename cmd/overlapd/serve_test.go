@@ -59,6 +59,6 @@ func TestServeTellsSystemd(t *testing.T) {
 	}
 	hear("STOPPING=1")
 	if err := <-ended; err != nil {
-		t.Errorf("%v\n%s", err, &log)
+		t.Errorf("the daemon ended with %v\n%s", err, &log)
 	}
 }

@@ -70,7 +70,7 @@ func unitFiles(t *testing.T) map[string][]directive {
 		}
 		list, err := readUnit(text)
 		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+			t.Fatalf("reading %s: %v", name, err)
 		}
 		units[name] = list
 	}
@@ -166,7 +166,7 @@ func TestCheckStart(t *testing.T) {
 		"/usr/bin/other serve --config x":                                        false,
 	} {
 		if err := checkStart(strings.Fields(line)); (err == nil) != good {
-			t.Errorf("%s: %v", line, err)
+			t.Errorf("checking %s: got %v", line, err)
 		}
 	}
 }
@@ -196,7 +196,7 @@ func TestUnitsAreVerified(t *testing.T) {
 	}
 	out, err := exec.Command(filepath.Join("..", "..", "scripts", "check-units"), binary).CombinedOutput()
 	if err != nil {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("scripts/check-units: %v\n%s", err, out)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 
 // wordless are failure messages that leave a reader to find out what was wanted, or done.
 var wordless = limit{"failure messages without a word", 0, "say what was done, or got and wanted", map[string]int{
-	"cmd/overlapd":                35,
 	"cuda":                        37,
 	"cuda/mig":                    27,
 	"cuda/mps":                    22,

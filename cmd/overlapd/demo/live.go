@@ -84,8 +84,8 @@ func (o *demo) open(c config.Config, log zerolog.Logger) (*daemon.Daemon, error)
 }
 
 // connections is how many connections each service gets from the load of each
-// size. The daemon gives one address half of its connections, and whoever watches the
-// demo has the same address.
+// size. The daemon gives one address half of its connections, and a browser that watches
+// the demo has the same address.
 const connections = 16
 
 // load puts queries of all sizes on the daemon, and says where to look once it answers.

@@ -57,7 +57,7 @@ func (t total) mean() time.Duration {
 // askStatus asks several endpoints, one after the other. What happens in between makes their counts differ
 // by a few, which is no matter for people.
 func askStatus(t *target) (s answers, err error) {
-	// Health is told by the HTTP status, so there is nothing to decode.
+	// The HTTP status says it, so there is nothing to decode.
 	for path, healthy := range map[string]*bool{"/v2/health/live": &s.Live, "/v2/health/ready": &s.Ready} {
 		code, _, err := t.get(path, "")
 		if err != nil {

@@ -35,9 +35,9 @@ func viewOf(services, rounds int) *view {
 		name := fmt.Sprintf("service-%d", i)
 		o.Services = append(o.Services, status.Service{Name: name, Ready: true, Finished: 20, ResidentBytes: int64(i) * 300 << 20, Queued: i, Late: uint64(i), Dropped: map[string]uint64{"cannot_finish": uint64(2 * i)}})
 		o.Load.Services[name] = status.ServiceLoad{Headroom: 0.4 - float64(i)/10}
-		lately := timeline.Service{Name: name, Target: 50 * time.Millisecond}
-		lately.Ended, lately.P50, lately.P99, lately.Missed = 10, 9*time.Millisecond, time.Duration(30+15*i)*time.Millisecond, i
-		s.Timeline.Services = append(s.Timeline.Services, lately)
+		recent := timeline.Service{Name: name, Target: 50 * time.Millisecond}
+		recent.Ended, recent.P50, recent.P99, recent.Missed = 10, 9*time.Millisecond, time.Duration(30+15*i)*time.Millisecond, i
+		s.Timeline.Services = append(s.Timeline.Services, recent)
 	}
 	if services > 2 {
 		o.Services[services-1].Ready, o.Services[services-1].Fault = false, "its worker was lost too often"

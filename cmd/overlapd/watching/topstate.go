@@ -15,8 +15,8 @@ import (
 	"github.com/overlapd/overlapd/internal/stats"
 )
 
-// latelySteps is how much of the history of a service is shown: a minute.
-const latelySteps = 12
+// recentSteps is how much of the history of a service is shown: a minute.
+const recentSteps = 12
 
 // view is what top shows: a daemon now and a moment ago, whose
 // difference is rates. It is not updated while it is held, or while the connection is
@@ -84,19 +84,19 @@ var serviceColumns = []struct {
 	meaning string
 	cell    func(*serviceRow) (text string, order float64)
 }{
-	{"SERVICE", 0, "in the order of the configuration", func(r *serviceRow) (string, float64) { return r.lately.Name, -float64(r.lane) }},
+	{"SERVICE", 0, "in the order of the configuration", func(r *serviceRow) (string, float64) { return r.recent.Name, -float64(r.lane) }},
 	{"STATE   ", 4, "ready, overrun by an operator that does not end, loading, or failed", func(r *serviceRow) (string, float64) { return r.state, float64(len(r.state)) }},
-	{"TARGET", 6, "latency target", func(r *serviceRow) (string, float64) { return latency(r.lately.Target) }},
-	{"     P50", 5, "latency of the last 256 queries", func(r *serviceRow) (string, float64) { return latency(r.lately.P50) }},
-	{"     P99", 1, "latency of the same; red if above the target", func(r *serviceRow) (string, float64) { return latency(r.lately.P99) }},
+	{"TARGET", 6, "latency target", func(r *serviceRow) (string, float64) { return latency(r.recent.Target) }},
+	{"     P50", 5, "latency of the last 256 queries", func(r *serviceRow) (string, float64) { return latency(r.recent.P50) }},
+	{"     P99", 1, "latency of the same; red if above the target", func(r *serviceRow) (string, float64) { return latency(r.recent.P99) }},
 	{" MISSED", 2, "percentage of the same that was late or not answered", func(r *serviceRow) (string, float64) {
-		return missedOf(r.lately), float64(r.lately.Missed) / float64(max(1, r.lately.Ended))
+		return missedOf(r.recent), float64(r.recent.Missed) / float64(max(1, r.recent.Ended))
 	}},
 	{"HEADROOM", 9, "time left before the deadline at p99, in % of the target, in the last minute", func(r *serviceRow) (string, float64) { return percentOf(r.headroom), -r.headroom }},
 	{"QUEUE", 3, "queued queries", func(r *serviceRow) (string, float64) { return count(r.service.Queued) }},
 	{"DONE/S", 7, "queries answered per second", func(r *serviceRow) (string, float64) { return report.OrDash("%.0f", r.rate), r.rate }},
 	{"  MEMORY", 10, "memory of its worker process", func(r *serviceRow) (string, float64) { return memoryOf(&r.service), float64(r.service.ResidentBytes) }},
-	{"LATELY      ", 11, "queries answered in time, a bar for five seconds, newest on the right", func(r *serviceRow) (string, float64) { return sparkline(r.inTime, latelySteps), stats.Mean(r.inTime) }},
+	{"LATELY      ", 11, "queries answered in time, a bar for five seconds, newest on the right", func(r *serviceRow) (string, float64) { return sparkline(r.inTime, recentSteps), stats.Mean(r.inTime) }},
 	{"  LOST", 8, "queries late or not answered since the start", func(r *serviceRow) (string, float64) { return count(losses(&r.service)) }},
 	{"WHY", 12, "reasons for lost queries, most frequent first", func(r *serviceRow) (string, float64) { return whyLost(&r.service), float64(losses(&r.service)) }},
 }
@@ -108,7 +108,7 @@ func count[N int | uint64](n N) (string, float64) { return fmt.Sprint(n), float6
 // serviceRow is a service as the table shows it.
 type serviceRow struct {
 	service status.Service
-	lately  *timeline.Service
+	recent  *timeline.Service
 	lane    int // of the time line
 	state   string
 	rate    float64   // of answers
@@ -120,14 +120,14 @@ type serviceRow struct {
 // services returns those that are served, sorted, without those that are scrolled past.
 func (v *view) services() (rows []serviceRow) {
 	for i := range v.now.Timeline.Services {
-		lately := &v.now.Timeline.Services[i]
+		recent := &v.now.Timeline.Services[i]
 		// The timeline still names it, for the rounds that it ran in.
-		if lately.Gone {
+		if recent.Gone {
 			continue
 		}
-		s := serviceNamed(&v.now.Status, lately.Name)
-		rate := v.perSecond(s.Finished, serviceNamed(&v.before.Status, lately.Name).Finished)
-		rows = append(rows, serviceRow{s, lately, i, stateOf(&v.now.Status.Overview, &s), rate, v.inTime(lately.Name), v.now.Status.Overview.Load.Services[lately.Name].Headroom})
+		s := serviceNamed(&v.now.Status, recent.Name)
+		rate := v.perSecond(s.Finished, serviceNamed(&v.before.Status, recent.Name).Finished)
+		rows = append(rows, serviceRow{s, recent, i, stateOf(&v.now.Status.Overview, &s), rate, v.inTime(recent.Name), v.now.Status.Overview.Load.Services[recent.Name].Headroom})
 	}
 	// Stable, so that services with equal values stand still.
 	slices.SortStableFunc(rows, func(a, b serviceRow) int {
@@ -142,11 +142,11 @@ func (v *view) services() (rows []serviceRow) {
 	return rows[v.first:]
 }
 
-// inTime returns the queries of a service that were answered in time lately.
+// inTime returns the queries of a service that were answered in time recently.
 func (v *view) inTime(service string) (counts []float64) {
 	for _, s := range v.now.Status.History.Services {
 		if s.Name == service {
-			for _, n := range s.InTime[max(0, len(s.InTime)-latelySteps):] {
+			for _, n := range s.InTime[max(0, len(s.InTime)-recentSteps):] {
 				counts = append(counts, float64(n))
 			}
 		}

@@ -19,8 +19,8 @@ const (
 	leastNames = 4
 	mostNames  = 32
 
-	// latelyWidth is that of the text before a history.
-	latelyWidth = 46
+	// historyText is that of the text before a history.
+	historyText = 46
 	// fixedLines belong to no service.
 	fixedLines = 8
 )
@@ -50,7 +50,7 @@ func (v *view) render() string {
 		return strings.Join(lines[:min(len(lines), v.height)], "\n")
 	}
 	line(plain, v.summary())
-	for _, text := range v.lately() {
+	for _, text := range v.history() {
 		line(plain, text)
 	}
 	rows := v.services()
@@ -68,7 +68,7 @@ func (v *view) render() string {
 	table := v.table(rows, names)
 	line(faint, table[0])
 	for i := range rows {
-		line(mood(rows[i].lately), table[i+1])
+		line(mood(rows[i].recent), table[i+1])
 	}
 	if n := all - len(rows); n > 0 {
 		line(plain, fmt.Sprintf("and %d more: enlarge the terminal, or scroll", n))
@@ -77,7 +77,7 @@ func (v *view) render() string {
 	line(faint, legend)
 	line(plain, name("device", names)+" "+device)
 	for i := range rows {
-		line(plain.Foreground(hues[rows[i].lane%len(hues)]), name(rows[i].lately.Name, names)+" "+lanes[rows[i].lane])
+		line(plain.Foreground(hues[rows[i].lane%len(hues)]), name(rows[i].recent.Name, names)+" "+lanes[rows[i].lane])
 	}
 	if v.height > 0 { // the keys have the last line, whatever else there is
 		lines = append(lines[:min(len(lines), v.height-1)], plain.MaxWidth(v.width).Render(keyLine(v.width)))
@@ -155,7 +155,7 @@ func tableLines(t *report.Table) []string {
 func (v *view) nameWidth(rows []serviceRow) int {
 	longest := len("SERVICE▾")
 	for i := range rows {
-		longest = max(longest, lipgloss.Width(rows[i].lately.Name))
+		longest = max(longest, lipgloss.Width(rows[i].recent.Name))
 	}
 	return max(leastNames, min(longest, mostNames, v.width/4))
 }
@@ -197,9 +197,9 @@ func (v *view) summary() string {
 	return text
 }
 
-// lately shows what running queries together saves, and the queries that are lost, with
+// history shows what running queries together saves, and the queries that are lost, with
 // what they were in the last twenty minutes.
-func (v *view) lately() []string {
+func (v *view) history() []string {
 	h, g := &v.now.Status.History, &v.now.Status.Overview.Gain
 	lost := lost(h)
 	lostNow := 0.0
@@ -207,7 +207,7 @@ func (v *view) lately() []string {
 		lostNow = lost[n-2] / h.Step.Seconds()
 	}
 	draw := func(text string, values []float64) string {
-		text = name(text, min(v.width*3/5, latelyWidth))
+		text = name(text, min(v.width*3/5, historyText))
 		return text + " " + sparkline(values, max(1, min(historyWidth, v.width-lipgloss.Width(text)-1)))
 	}
 	return []string{
