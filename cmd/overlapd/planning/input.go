@@ -1,21 +1,45 @@
 package planning
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/overlapd/overlapd/cmd/overlapd/data"
+	"github.com/overlapd/overlapd/cmd/overlapd/serving"
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/executor/emulated/device"
 	"github.com/overlapd/overlapd/internal/stats"
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/planning"
+	"github.com/overlapd/overlapd/planning/selection"
 	"github.com/overlapd/overlapd/training"
 )
+
+// unplanned reads a configuration without the plan that it names: a new one may take its
+// place, and the file need not be there yet.
+func unplanned(path string) (c config.Config, err error) {
+	data, err := os.ReadFile(path)
+	if err == nil {
+		c, err = config.Parse(path, data)
+	}
+	return c, err
+}
+
+// pooled reads a configuration with several devices.
+func pooled(path string) (c config.Config, err error) {
+	if c, err = unplanned(path); err == nil && len(c.Devices) == 0 {
+		err = fmt.Errorf("%s has one device, which runs everything: a plan needs several [[device]] tables", path)
+	}
+	return c, err
+}
 
 // configured returns the services and the pool of a configuration as planning sees them,
 // each device with so many MiB, and with the times that the profile of an emulated device
@@ -157,4 +181,134 @@ func fitLine(times []soloTime) (alpha, beta float64) {
 		return math.Max(xy/xx, 0), 0
 	}
 	return alpha, beta
+}
+
+// soloTime is what a batch of a service takes alone.
+type soloTime struct {
+	size, seqLen int
+	ms           float64
+}
+
+// openProfile returns the device that a profile describes, as the emulated device and simulations read it.
+func openProfile(path string) (*device.Model, error) {
+	profile, err := device.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	m, err := device.NewModel(profile)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
+}
+
+// modelOf returns the position of a service's model on the device of a profile.
+func modelOf(m *device.Model, path string, s *config.Service) (at int, err error) {
+	if at = m.Index(strings.TrimPrefix(s.Model, config.EmulatedPrefix)); at < 0 {
+		err = fmt.Errorf("%s does not know %q; name a model that it has (overlapd-lab device show)", path, s.Model)
+	}
+	return at, err
+}
+
+// profileTimes returns what each service takes alone on the device of a profile, with the longest
+// sequences that it has.
+func profileTimes(c *config.Config, path string) (times [][]soloTime, err error) {
+	m, err := openProfile(path)
+	if err != nil {
+		return nil, err
+	}
+	for i := range c.Services {
+		at, err := modelOf(m, path, &c.Services[i])
+		if err != nil {
+			return nil, fmt.Errorf("service %s: %w", c.Services[i].Name, err)
+		}
+		// Sizes that the device does not have are interpolated by those who need them.
+		info, list := m.Models()[at], []soloTime(nil)
+		seqLen := slices.Max(info.SeqLens)
+		for _, size := range info.Sizes {
+			took := m.Latency(models.Group{Spans: []models.Span{{Service: models.ServiceID(at), End: info.Operators, Size: size, SeqLen: seqLen}}})
+			list = append(list, soloTime{size, seqLen, float64(took) / float64(time.Millisecond)})
+		}
+		times = append(times, list)
+	}
+	return times, nil
+}
+
+// longestSequence returns the longest that was measured. Plans count on it, since no one says how long
+// sequences will be.
+func longestSequence(times []soloTime) int {
+	return slices.MaxFunc(times, func(a, b soloTime) int { return cmp.Compare(a.seqLen, b.seqLen) }).seqLen
+}
+
+// latencies returns what the longest sequences take, by batch.
+func latencies(times []soloTime, maxBatch int) []float64 {
+	longest := longestSequence(times)
+	known := map[int]float64{}
+	for _, t := range times {
+		if t.seqLen == longest {
+			known[t.size] = t.ms
+		}
+	}
+	return selection.Interpolate(known, maxBatch, longestQueue)
+}
+
+// selectable returns a worker with the variants of a service of a configuration, with the
+// times that the profile of an emulated device has, or that a daemon has measured here. Of
+// sequences the longest count.
+func selectable(path, service string) (w selection.Worker, err error) {
+	c, err := config.Load(path)
+	if err != nil {
+		return w, err
+	}
+	if s := c.Service(service); s == nil || len(s.Variants) == 0 {
+		return w, fmt.Errorf("%s has no service %q with variants; name one that has", path, service)
+	}
+	// A policy is for equal workers, so the first device of the service stands for all.
+	first := c.Pool()[c.On(service)[0]]
+	run := c.Expanded()
+	run.Services = slices.DeleteFunc(run.Services, func(s config.Service) bool { of, _ := s.Of(); return of != service })
+	var times [][]soloTime
+	if c.Emulated() {
+		if w, err = daemon.Selectable(c, service, serving.OfflineOptions(&c)); err == nil {
+			times, err = profileTimes(&run, first.Profile)
+		}
+	} else {
+		err = data.ReadState(c.StateDir, func(s *daemon.State) error {
+			if w, err = daemon.Selectable(c, service, serving.OfflineOptions(&c)); err == nil {
+				times, err = solosOf(s, &w)
+			}
+			return err
+		})
+	}
+	// Variants are in the order of the expanded services.
+	for i := range times {
+		w.Variants[i].Latency = latencies(times[i], run.Services[i].MaxBatch)
+	}
+	return w, err
+}
+
+// solosOf returns what a daemon has measured of the variants of a worker.
+func solosOf(state *daemon.State, w *selection.Worker) (times [][]soloTime, err error) {
+	for _, v := range w.Variants {
+		known, err := state.SoloTimesOf(w.Device, v.Hash)
+		if err != nil {
+			return nil, err
+		}
+		var list []soloTime
+		for _, cell := range known.Cells {
+			sum := 0.0
+			for _, nanos := range cell.Nanos {
+				sum += nanos
+			}
+			list = append(list, soloTime{cell.Size, cell.SeqLen, sum / float64(time.Millisecond)})
+		}
+		// A policy with a guess for one variant would choose it always, or never.
+		if len(list) == 0 {
+			// The threads are part of what the hash stands for, and the usual reason.
+			_, share, _ := strings.Cut(v.Hash, "/")
+			return nil, fmt.Errorf("variant %s was never measured on %s with %s; run the daemon, which measures it at its start and stores the result when it stops, or give --profile", v.Name, w.Device, share)
+		}
+		times = append(times, list)
+	}
+	return times, nil
 }
