@@ -52,7 +52,7 @@ Start with:  overlapd demo                see what overlapping gains; needs no G
 	cli.Topic(cmd, "Measuring and planning", append(data.Commands(), planning.Commands()...)...)
 	// Cobra's own commands, help and completion, join these.
 	cli.Topic(cmd, "Others", demo.Command(), versionCommand())
-	// These are in no topic, and hidden: for packages, and for who knows an older version.
+	// These are in no topic, and hidden: for packagers, and for users of older versions.
 	cmd.AddCommand(cli.ManCommand(manual()),
 		cli.MovedToLab("simulate"), cli.MovedToLab("reproduce"), cli.MovedToLab("device"))
 	// Arguments are completed here, by the paths of commands, as a package does not know its commands' paths.

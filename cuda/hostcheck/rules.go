@@ -43,8 +43,7 @@ func canStart(h *host) bool {
 	return asks(h) && !h.found("ort-cpu", "provider-missing", "provider-unreadable", "versions", "capability")
 }
 
-// asks: there are a GPU and an ONNX Runtime for it. That none was found the caller reports, who looked
-// for it.
+// asks: there are a GPU and an ONNX Runtime for it. The caller reports that no ONNX Runtime was found.
 func asks(h *host) bool { return hasTarget(h) && h.Runtime.Path != "" }
 
 // sections are in the order of the checks: what a rule needs is found above it.

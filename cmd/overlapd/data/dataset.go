@@ -84,7 +84,7 @@ func importDataset(store *training.Store, d *training.Dataset) (imported, error)
 	}
 	// Rows that are there count once in a fit, so importing a file again must not double them.
 	fresh := d.Without(stored)
-	// Many rows take long to store.
+	// Storing many rows takes a while.
 	show, end := cli.Bar()
 	defer end()
 	for rows := fresh.Rows; len(rows) > 0; {
@@ -126,7 +126,7 @@ are not overwritten. docs/dataset.md describes the format.`,
 	return cmd
 }
 
-// exportOptions are the flags of export. Where out leads decides how many files there are.
+// exportOptions are the flags of export. The form of out decides how many files there are.
 type exportOptions struct {
 	state stateOptions
 	// out is a folder, a file that ends in .csv, or "-" for standard output.
@@ -225,8 +225,7 @@ func fileName(s *training.Summary) string {
 	return name
 }
 
-// datasetShowCommand shows by which IDs delete knows the sets, and which devices export and train may ask
-// for.
+// datasetShowCommand shows the IDs that delete takes, and the devices that export and train take.
 func datasetShowCommand() *cobra.Command {
 	var state stateOptions
 	var out cli.Output

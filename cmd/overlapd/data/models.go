@@ -242,7 +242,7 @@ func (o *inspectOptions) optimized(path string) (*inspection, error) {
 	// That it does not run is a result: how it is cut is known nevertheless.
 	solo, warmErr := m.Warm(o.batch, 0)
 	in := describe(m.Model())
-	// What the run was like is told with its times, which mean nothing without.
+	// Times mean nothing without the batch, the length and the threads of the run.
 	in.Batch, in.SeqLen, in.Threads, in.ORT = o.batch, solo.SeqLen, o.threads, lib.Version()
 	if warmErr != nil {
 		in.NotRun = warmErr.Error()
@@ -261,7 +261,7 @@ func describe(m *models.Model) *inspection {
 		Path: m.Path, Hash: m.Hash,
 		Inputs: []tensorRow{}, Outputs: []tensorRow{}, Operators: []operatorRow{},
 	}
-	// The size is told for a reader, who may know the file by it.
+	// People know a file by its size rather than by its hash.
 	if info, err := os.Stat(m.Path); err == nil {
 		in.Bytes = info.Size()
 	}

@@ -33,7 +33,7 @@ configuration. A daemon may run meanwhile.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// A daemon may go on: what it stores meanwhile is in the next export.
 			return state.open(reading, func(s *daemon.State) error {
-				// What it holds is worth a look: of a state without a predictor there is nothing to move.
+				// What the file holds is printed, so that a wrong state folder is noticed here.
 				what, err := s.ExportPredictor(args[0], device)
 				if err == nil {
 					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s holds %s\n", args[0], what)

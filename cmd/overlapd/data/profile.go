@@ -129,8 +129,8 @@ func showMeasuring(show func(doing string, done float64), r *loop.Report) {
 	show(what, float64(r.Progress.Done)/float64(r.Progress.Total))
 }
 
-// report says what was measured and what to do next. Nothing measured is an error, since who runs this in
-// a script would train on nothing then.
+// report says what was measured and what to do next. Nothing measured is an error, since a script would go
+// on to train on nothing.
 func (o *profileOptions) report(w io.Writer, r *loop.Report, device string, ctx context.Context) error {
 	p := &r.Progress
 	// An interrupted run has a result to print even where it has measured nothing.

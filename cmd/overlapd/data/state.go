@@ -31,8 +31,8 @@ func (o *stateOptions) flags(cmd *cobra.Command) {
 // opener opens the state file of a folder, which a process of its own has checked by a command line.
 type opener func(dir string, check []string) (*daemon.State, error)
 
-// How a state file is opened. Only to read it, a daemon may have it. To change one that is not there
-// is a mistake in the name of the folder, but not to import into one.
+// How a state file is opened. Only to read it, a daemon may have it. Where there is no file, a change is
+// refused, since the folder must be wrong; an import makes one.
 var (
 	reading  opener = daemon.ReadState
 	changing opener = func(dir string, check []string) (*daemon.State, error) { return daemon.OpenState(dir, true, check) }
@@ -77,7 +77,7 @@ func chooseSets(store *training.Store, device string, models []string) ([]traini
 		unwanted := func(m training.Model) bool { return !slices.Contains(models, m.Name) }
 		return device != "" && s.Device != device || len(models) > 0 && slices.ContainsFunc(s.Models, unwanted)
 	})
-	// Nothing is an error for all who ask: there is neither a file to write nor a row to fit to.
+	// No match is an error for all callers: there is neither a file to write nor a row to fit to.
 	if len(sets) == 0 {
 		return nil, errors.New("no measured group matches; overlapd dataset show lists what there is")
 	}
@@ -117,7 +117,7 @@ func (o *Groups) Read() (d *training.Dataset, operators map[string][]training.Op
 		if err != nil {
 			return err
 		}
-		// What takes how long on two devices is two functions, and no model can be fitted to both.
+		// One predictor cannot be fitted to the latencies of two devices, nor can advice be for both.
 		device := sets[0].Device
 		for _, s := range sets {
 			if s.Device != device {

@@ -14,8 +14,8 @@ import (
 	"github.com/overlapd/overlapd/training/fit"
 )
 
-// trainCommand fits as the daemon does, but says how good the result is and can compare it with others.
-// The daemon needs the predictor only; this is for who wants to know whether to trust it.
+// trainCommand fits as the daemon does, but says how good the result is and can compare it with others. The
+// daemon needs the predictor only; this command also shows whether to trust it.
 func trainCommand() *cobra.Command {
 	var o trainOptions
 	o.Fit = fit.DefaultOptions()
@@ -95,7 +95,7 @@ func (o *trainOptions) run(cmd *cobra.Command) error {
 		Out string `json:"out"`
 		// Kept is that the state file has it, so that the daemon will use it.
 		Kept bool `json:"kept"`
-		// Commit is told because a fit is repeated to the digit only by the same code.
+		// Commit belongs to the result, since only the same code repeats a fit to the digit.
 		Commit string `json:"commit"`
 	}{report, o.Out, len(o.Data) == 0, cli.Commit()}, report.Document().WriteText)
 }

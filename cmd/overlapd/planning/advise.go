@@ -148,7 +148,7 @@ func (o *adviseOptions) advisedServices(d *training.Dataset) (list []advice.Serv
 	if o.pools.count > 0 && o.ConfigFile() != "" {
 		return o.pools.configure(o.ConfigFile(), d, list)
 	}
-	// A service without a model is called like it.
+	// A service without a model has the name of its model.
 	for i, s := range list {
 		list[i].Model = cmp.Or(s.Model, s.Name)
 	}

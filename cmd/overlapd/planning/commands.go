@@ -1,7 +1,6 @@
 // Package planning has the commands that say what should run where: advise, from measured groups of
-// operators, and plan, from the times of whole models. What is best the packages planning and
-// training/advice decide; here are their inputs, from files and configurations, and their results as
-// text and pages.
+// operators, and plan, from the times of whole models. The packages planning and training/advice decide.
+// This one reads their inputs from files and configurations, and shows their results as text and pages.
 package planning
 
 import (

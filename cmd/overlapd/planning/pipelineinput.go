@@ -131,7 +131,7 @@ func (in *pipelineInput) measure(s *config.Service, to *planning.Service) error 
 	b := &to.Blocks
 	b.Margin, b.Times = in.options.margin, map[string][][][]float64{}
 	for i, d := range in.devices {
-		// Of a class one device speaks for all.
+		// Devices of a class have the same times.
 		if b.Times[d.Class] != nil {
 			continue
 		}

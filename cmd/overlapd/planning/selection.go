@@ -219,7 +219,7 @@ func (o *selectionOptions) run(cmd *cobra.Command) error {
 	}
 	// The summary is of the highest load, which is the hardest.
 	p := s.Policies[len(s.Policies)-1]
-	// Variants that are left out are told with the reason: somebody has trained them.
+	// Variants that are left out are listed with the reason, since their owner may expect them to run.
 	r := &selectionResult{
 		Accuracy: p.Accuracy, Violations: p.Violations, States: p.States, Seconds: time.Since(began).Seconds(), Models: len(p.Variants),
 		LeftOut: selection.LeftOut(s.Variants), Policies: s.Policies, Note: s.Note, Out: o.out, Commit: cli.Commit(),

@@ -24,8 +24,8 @@ import (
 	"github.com/overlapd/overlapd/internal/report"
 )
 
-// checkCommand does what a start does up to serving, so that what it accepts starts. It changes nothing
-// and opens no state. Into what GPUs would be divided, serve --dry-run says.
+// checkCommand does what a start does up to serving, so that what it accepts starts. It changes nothing and
+// opens no state. How GPUs would be divided, serve --dry-run prints.
 func checkCommand() *cobra.Command {
 	var asJSON, embedded bool
 	var on, key string
@@ -61,8 +61,8 @@ type, default, the value in effect, and whether a reload can change it.`,
 			}
 			// The file is an argument here and a flag of serve, since it is what check is about.
 			o := Options{Path: strings.Join(args, ""), on: on}
-			// Without a word check takes what serve would take, and where that takes nothing it still shows a
-			// configuration to begin with.
+			// Without an argument check takes the file that serve would take. Where there is none it shows
+			// the built-in configuration, to begin with.
 			if len(args) == 0 && !embedded {
 				o.Path = cli.Local(cmd)
 			}

@@ -73,7 +73,7 @@ func lookAtHost(ctx context.Context, c config.Config) (host, error) {
 		h.Device, h.Emulated = device, true
 		return h, err
 	}
-	// Without ONNX Runtime the GPU is looked at as well: both may be missing, and both be installed then.
+	// Without ONNX Runtime the GPU is looked at as well: if both are missing, one check says so.
 	lib, err := ort.Load()
 	if err == nil {
 		h.ORTPath, h.ORTVersion, h.ORTPinned = lib.Path(), lib.Version(), lib.Pinned()
@@ -92,8 +92,8 @@ func lookAtHost(ctx context.Context, c config.Config) (host, error) {
 	return h, err
 }
 
-// writeText writes comments of a configuration file: standard output has the configuration, and who
-// sends both to one file can still use it.
+// writeText writes comments of a configuration file: standard output has the configuration, and a file with
+// both is still one.
 func (h host) writeText(w io.Writer) {
 	for _, e := range h.Exposed {
 		fmt.Fprintf(w, "# unsafe: %s\n", e)

@@ -49,7 +49,7 @@ default_timeout_microseconds, or else --target.`,
 			if err := cli.WriteNew(to, text); err != nil {
 				return err
 			}
-			// They are in the file, too. Who imports a hundred models would not look there first.
+			// They are in the file, too, but a user who imports a hundred models does not look there first.
 			for _, note := range notes {
 				fmt.Fprintln(cmd.ErrOrStderr(), "overlapd:", note)
 			}
@@ -62,7 +62,7 @@ default_timeout_microseconds, or else --target.`,
 	return cmd
 }
 
-// importedFile returns a configuration file with the notes at its head, where who edits the file
+// importedFile returns a configuration file with the notes at its head, where a user who edits the file
 // finds what Triton's settings would have done.
 func importedFile(c config.Config, repository string, notes []string) []byte {
 	// Where the state is follows from the environment of the daemon, which may be another machine's.

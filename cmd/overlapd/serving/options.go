@@ -49,7 +49,8 @@ func (o *Options) Config() (config.Config, error) {
 		var notes []string
 		var err error
 		c, notes, err = readRepository(o.repository, o.target)
-		// What a repository has besides is worth a warning at each start, since nobody reads a file here.
+		// Settings without an effect are worth a warning at each start, since there is no file that lists
+		// them.
 		for _, note := range notes {
 			log := NewLogger(c, os.Stderr)
 			log.Warn().Msg(note)

@@ -52,7 +52,7 @@ state was kept, or no daemon answered; 78, the file is invalid.`,
 			if err != nil {
 				return err
 			}
-			// --last shares the flags and the output, and asks instead of ordering.
+			// --last has the same flags and output, but changes nothing.
 			if last {
 				return lastReload(cmd, c, out)
 			}

@@ -40,7 +40,7 @@ type reloader struct {
 	daemon atomic.Pointer[running]
 }
 
-// errOpening is of the kind that clients may try again after, as is a second reload.
+// errOpening has the kind that tells clients to try again, as for a reload during another.
 var errOpening = &admin.Error{Kind: admin.KindBusy, Message: "the daemon is still opening its state and models; try again in a moment"}
 
 // follow passes requests on to a daemon from now on.
@@ -130,8 +130,8 @@ func (r *reloader) Config() ([]byte, error) {
 	return d.Config().TOML(), nil
 }
 
-// kindOf translates an error of the daemon for clients of the admin socket, which tell kinds apart by
-// their exit status. What is left without a kind is a failure.
+// kindOf translates an error of the daemon for clients of the admin socket, whose exit status depends on
+// the kind. What is left without one is a failure.
 func kindOf(err error) error {
 	switch {
 	case errors.Is(err, daemon.ErrStopping):

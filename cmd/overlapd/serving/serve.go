@@ -111,8 +111,8 @@ func serve(c config.Config, again func() (config.Config, error), followed string
 	given.Each(func(name string, ln net.Listener) {
 		log.Info().Str("inherited", name).Stringer("address", ln.Addr()).Msg("using a socket passed by the service manager")
 	})
-	// The admin socket answers before the daemon is open, since that may take minutes and who asks
-	// meanwhile should hear why.
+	// The admin socket answers before the daemon is open, since that may take minutes, and a command that
+	// asks meanwhile should be told why.
 	r := &reloader{read: again, tell: notify, log: log}
 	reloads := admin.NewReloads(ctx, r)
 	unadministered, err := administer(&c, given.Admin, reloads, log)
@@ -161,8 +161,8 @@ func administer(c *config.Config, inherited net.Listener, reloads *admin.Reloads
 	s, err := admin.Listen(path, c.Admin.Group, inherited, reloads, func(pid int, uid uint32) {
 		log.Warn().Uint32("uid", uid).Int("pid", pid).Msg("admin socket: connection refused for this user")
 	})
-	// Who names a socket or a group counts on it. Without them a daemon serves as well, and SIGHUP
-	// reloads it.
+	// A configuration that names a socket or a group counts on it. Without them a daemon serves as well,
+	// and SIGHUP reloads it.
 	if err != nil && (c.AdminChosen() || c.Admin.Group != "") {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func reportState(stopping, ended context.Context, d *daemon.Daemon, c config.Con
 		} else {
 			r.log.Warn().Dur("took", took).Str("without", strings.Join(without, ", ")).Msg("ready without the services that failed permanently")
 		}
-		// Of a log for programs a greeting would be a line that is none.
+		// In a log for programs the greeting would be lines that none can parse.
 		if term.IsTerminal(int(os.Stdout.Fd())) || c.LogFormat == "console" {
 			fmt.Fprint(os.Stdout, greeting(os.Args[0], d.Addr(), c))
 		}
@@ -229,8 +229,8 @@ func greeting(program string, addr net.Addr, c config.Config) string {
 		note = ", on an emulated device: nothing is computed"
 	}
 	fmt.Fprintf(&b, "\noverlapd is ready at %s%s. Try:\n\n", url, note)
-	// A request is shown for models whose inputs are known. Of others the daemon knows them only once
-	// they are loaded, and bench asks it.
+	// A request is shown for models whose inputs are known. Those of other models are known only once they
+	// are loaded; bench asks the daemon for them.
 	var names []string
 	for _, s := range c.Services {
 		names = append(names, s.Name)

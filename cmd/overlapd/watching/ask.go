@@ -79,7 +79,7 @@ func askStatus(t *target) (s answers, err error) {
 	return s, t.ask("/overlapd/history", "", "history", &s.History, func() bool { return s.History.Lost != nil })
 }
 
-// askReady asks what a balancer asks. The reason comes with the answer, for who reads the error.
+// askReady asks what a balancer asks. The reason comes with the answer, for the error.
 func askReady(t *target) error {
 	code, body, err := t.get("/v2/health/ready", "")
 	if err == nil && code != fasthttp.StatusOK {

@@ -48,14 +48,14 @@ what was measured so far.`,
 					return err
 				}
 			}
-			// An open loop is gentle only if somebody says how gentle.
+			// Without a rate or connections the load is a gentle open loop.
 			if o.Rate == 0 && o.Connections == 0 {
 				o.Rate, o.RatePerService, o.Connections = gentleRate, true, gentleConnections*len(o.Services)
 			}
 			o.URL, o.Authorization, o.TLS = at.base, at.header, at.client.TLSConfig
 			o.Version, o.Commit = cli.Version, cli.Commit()
 			show, end := cli.Bar()
-			// A bar on standard error does not disturb JSON, but nobody looks at it then.
+			// With --json a program reads the output, and no one watches a bar.
 			if !out.JSON {
 				o.Progress = func(doing string, done float64) { show(doing, done) }
 			}
@@ -71,7 +71,7 @@ what was measured so far.`,
 		},
 	}
 	at.flags(cmd)
-	// Who is asked, and how much.
+	// Which services are sent how much.
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Services, "service", nil, "services to query, all by default")
 	f.Float64Var(&o.Rate, "rate", 0, "requests per second, all services together; makes an open loop")

@@ -144,7 +144,7 @@ func (t *target) get(path, query string) (code int, body []byte, err error) {
 	if err := t.client.DoTimeout(&q, &a, statusTimeout); err != nil {
 		return 0, nil, fmt.Errorf("no daemon answers at %s: %w; start one with overlapd serve, or name another with --url or --config", t.base, t.explain(err))
 	}
-	// Its body says so for programs. Who runs a command wants to know where to put a token.
+	// The body is for programs; a user needs to know how to give a token.
 	if a.StatusCode() == fasthttp.StatusUnauthorized {
 		return a.StatusCode(), nil, errUnauthorized
 	}

@@ -69,7 +69,7 @@ func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	if !(o.seconds > 0) || o.seconds > maxTraceSeconds {
 		return fmt.Errorf("--seconds is %v: give more than 0 and at most %d", o.seconds, maxTraceSeconds)
 	}
-	// Two JSON documents on one output could be read by nobody.
+	// Two JSON documents on one output cannot be told apart.
 	if o.asJSON && o.out == "" {
 		return errors.New("--json describes the file of a trace: give --out FILE")
 	}
