@@ -25,6 +25,10 @@ const Version = "0.1.0"
 // commit is set by the Makefile.
 var commit = ""
 
+// ExitConfig is the status of sysexits.h for a wrong configuration. systemd
+// does not start the daemon again after it: the file would be as wrong.
+const ExitConfig = 78
+
 // Main runs a command line and exits if it fails, with what status returns of its error.
 func Main(root *cobra.Command, status func(error) int) {
 	if err := root.Execute(); err != nil {

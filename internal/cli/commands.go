@@ -91,6 +91,16 @@ func Group(use, short string, members ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
+// MovedToLab says where a command is that was one of overlapd before there was a program for it.
+func MovedToLab(path string) *cobra.Command {
+	return &cobra.Command{
+		Use: path[strings.LastIndexByte(path, ' ')+1:], Short: "Moved to overlapd-lab", Hidden: true, DisableFlagParsing: true,
+		RunE: func(*cobra.Command, []string) error {
+			return fmt.Errorf("%s is a command of overlapd-lab: build that with make lab, and run overlapd-lab %s", path, path)
+		},
+	}
+}
+
 // wantCommand refuses a misspelt command, which Cobra would answer with the group's help.
 func wantCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {

@@ -66,7 +66,7 @@ var (
 		"say why, and what must hold", map[string]int{
 			"cmd/overlapd/load":          82,
 			"cmd/overlapd-lab":           356,
-			"internal/cli":               87,
+			"internal/cli":               83,
 			"internal/cli/clitest":       177,
 			"internal/fakes/fakeworkers": 94,
 			"segments/probe":             142,

@@ -5,14 +5,9 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
-
-// ExitConfig is the status of sysexits.h for a wrong configuration. systemd
-// does not start the daemon again after it: the file would be as wrong.
-const ExitConfig = 78
 
 // LocalConfig is the configuration of commands that are told of none, in their working folder.
 const LocalConfig = "overlapd.toml"
@@ -49,14 +44,4 @@ func WriteNew(path string, text []byte) error {
 	}
 	_, err = f.Write(text)
 	return errors.Join(err, f.Close())
-}
-
-// MovedToLab says where a command is that was one of overlapd before there was a program for it.
-func MovedToLab(path string) *cobra.Command {
-	return &cobra.Command{
-		Use: path[strings.LastIndexByte(path, ' ')+1:], Short: "Moved to overlapd-lab", Hidden: true, DisableFlagParsing: true,
-		RunE: func(*cobra.Command, []string) error {
-			return fmt.Errorf("%s is a command of overlapd-lab: build that with make lab, and run overlapd-lab %s", path, path)
-		},
-	}
 }
