@@ -158,7 +158,7 @@ check-kubernetes: ## deploy/kubernetes on a real control plane, built once into 
 check-units: build ## let systemd verify and rate the units
 	scripts/check-units bin/overlapd
 
-lint: ## staticcheck, spelling and known vulnerabilities, and golangci-lint if it is installed; says what it skips
+lint: ## staticcheck, unparam, spelling and known vulnerabilities, and golangci-lint if it is installed; says what it skips
 	scripts/lint
 
 ort: $(ORT_LIB) ## fetch the pinned libonnxruntime into the user's cache

@@ -92,7 +92,8 @@ func (p *parser) tensor(raw []byte, mayBeExternal bool) (Initializer, error) {
 		return t, err
 	}
 	if ext.given() {
-		return t, ext.resolve(p, &t, elements, data, mayBeExternal)
+		err = ext.resolve(p, &t, elements, data, mayBeExternal)
+		return t, err
 	}
 	t.Bytes, err = data.check(t.Type, elements)
 	return t, err

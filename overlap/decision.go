@@ -262,15 +262,12 @@ func (d *decision) bound(e models.Estimate) time.Duration {
 	return e.Bound
 }
 
-// takeBack takes the span that was added last out of the group, and returns its
-// candidate.
-func (d *decision) takeBack() *candidate {
+// takeBack takes the span that was added last out of the group.
+func (d *decision) takeBack() {
 	last := len(d.group) - 1
-	c := &d.candidates[d.group[last]]
-	c.end = 0
+	d.candidates[d.group[last]].end = 0
 	d.group, d.spans = d.group[:last], d.spans[:last]
 	d.progress, d.steps = d.steps[last], d.steps[:last]
-	return c
 }
 
 // holds reports whether what was decided ahead may be carried out now, by what

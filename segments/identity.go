@@ -46,7 +46,7 @@ type identity struct {
 // stay open until end returns.
 func identify(f *models.File, progress worker.ProgressFunc) *identity {
 	id := &identity{done: make(chan struct{})}
-	hash := func() error {
+	hash := func() {
 		id.hash = f.HashWhile(func(done, total int64) bool {
 			if id.shown.Load() {
 				progress("read", done, total)
@@ -54,15 +54,14 @@ func identify(f *models.File, progress worker.ProgressFunc) *identity {
 			return !id.over.Load()
 		})
 		close(id.done)
-		return nil
 	}
 	if f.Bytes() < hashBeside {
 		id.shown.Store(true)
-		_ = hash() // hash always returns nil
+		hash()
 		return id
 	}
 	id.stamp = f.Stamp()
-	go func() { _ = kindly(hash) }()
+	go func() { _ = kindly(func() error { hash(); return nil }) }()
 	return id
 }
 

@@ -540,7 +540,8 @@ func Run(ctx context.Context, command []string, spec Spec) (r Result, err error)
 		}
 		return r, err
 	}
-	return r, json.Unmarshal(out.Bytes(), &r)
+	err = json.Unmarshal(out.Bytes(), &r)
+	return r, err
 }
 
 // Serve reads a [Spec], measures in this process, and writes a [Result].

@@ -63,8 +63,8 @@ func TestNotesAreBounded(t *testing.T) {
 	}
 	payload, _ := json.Marshal(map[string]string{"message": strings.Repeat("y", 2*maxMessageBytes)})
 	var failed Failed
-	if err := Decode(payload, &failed); err != nil || len(failed.Message) > maxMessageBytes {
-		t.Errorf("%d bytes, %v", len(failed.Message), err)
+	if err := Decode(payload, &failed); err != nil || len(failed.Err().Error()) > maxMessageBytes+len(ErrEngine.Error())+2 {
+		t.Errorf("%d bytes, %v", len(failed.Err().Error()), err)
 	}
 	cut := info(func(i *Info) { i.Cut.Reason = strings.Repeat("y", 2*maxMessageBytes) })
 	payload, _ = appendPayload(nil, cut)
@@ -79,7 +79,7 @@ func TestFailedIsText(t *testing.T) {
 	payload, _ := appendPayload(nil, &Failed{Message: "12"})
 	payload = bytes.Replace(payload, []byte("12"), []byte("\xff\xfe"), 1)
 	var m Failed
-	if err := Decode(payload, &m); err != nil || !utf8.ValidString(m.Message) {
+	if err := Decode(payload, &m); err != nil || !utf8.ValidString(m.Err().Error()) {
 		t.Errorf("%q, %v", m.Message, err)
 	}
 }

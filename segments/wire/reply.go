@@ -219,18 +219,13 @@ func Fail(round uint64, batch models.BatchID, err error) *Failed {
 	return &Failed{Round: round, Batch: batch, Code: codeOf(err), Message: clip(err.Error())}
 }
 
-func (m *Failed) check() error {
-	m.Message = clip(m.Message)
-	return nil
-}
-
 // Err returns the failure as an error that wraps the sentinel of its code.
 func (m *Failed) Err() error {
 	sentinel := ErrEngine
 	if int(m.Code) < len(failures) {
 		sentinel = failures[m.Code]
 	}
-	return fmt.Errorf("%w: %s", sentinel, strings.ReplaceAll(m.Message, sentinel.Error()+": ", ""))
+	return fmt.Errorf("%w: %s", sentinel, strings.ReplaceAll(clip(m.Message), sentinel.Error()+": ", ""))
 }
 
 // clip truncates an untrusted text and makes it valid UTF-8.

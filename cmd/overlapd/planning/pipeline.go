@@ -1,7 +1,6 @@
 package planning
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -140,7 +139,7 @@ func (o *pipelineOptions) run(cmd *cobra.Command) error {
 	}
 	// The reference is known only of a case, whose authors published their plan.
 	reference := 0.0
-	p, err := o.plan(cmd, cmp.Or(o.solved, o.config), func(ctx context.Context) (p *planning.Placement, err error) {
+	p, err := o.plan(cmd, func(ctx context.Context) (p *planning.Placement, err error) {
 		p, reference, err = o.solve(ctx)
 		return p, err
 	})

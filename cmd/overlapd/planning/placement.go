@@ -144,7 +144,7 @@ func (o *planOptions) run(cmd *cobra.Command) error {
 	// The default of --devices does not overrule the devices of a configuration.
 	o.named = cmd.Flags().Changed("devices")
 	streams := 0
-	p, err := o.plan(cmd, cmp.Or(o.data, o.config), func(ctx context.Context) (p *planning.Placement, err error) {
+	p, err := o.plan(cmd, func(ctx context.Context) (p *planning.Placement, err error) {
 		p, streams, err = o.solve(ctx)
 		return p, err
 	})

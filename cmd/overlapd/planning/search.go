@@ -35,7 +35,7 @@ func (o *searched) flags(f *pflag.FlagSet, data, limit string) {
 
 // plan shows how long has been searched, and returns the plan with how long all of it took. Ctrl-C gives
 // the plan up; to take the best one after some time is what --time-limit is for.
-func (o *searched) plan(cmd *cobra.Command, from string, solve func(context.Context) (*planning.Placement, error)) (*planning.Placement, error) {
+func (o *searched) plan(cmd *cobra.Command, solve func(context.Context) (*planning.Placement, error)) (*planning.Placement, error) {
 	began := time.Now()
 	ctx, stop := cli.Interruptible(cmd)
 	defer stop()

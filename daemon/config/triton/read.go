@@ -64,7 +64,8 @@ func Read(dir string, target time.Duration) (c config.Config, notes []string, er
 	case len(c.Services) > config.MaxServices:
 		return c, notes, fmt.Errorf("%s has %d models, and the limit is %d: run several daemons", dir, len(c.Services), config.MaxServices)
 	}
-	return c, slices.Concat(notes, faulty, settle(&c, read, target)), nil
+	notes = slices.Concat(notes, faulty, settle(&c, read, target))
+	return c, notes, nil
 }
 
 // valid validates the service of a model, with the given target if it has none of its own.
