@@ -7,63 +7,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/health/grpc_health_v1"
-
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
-
-// A daemon that is drained says that it is not ready and answers queries; it can be had back.
-func TestDrainedDaemonAnswers(t *testing.T) {
-	t.Parallel()
-	p := serve(t, administered(t, config{grpc: "127.0.0.1:0", services: []service{tinyAdd}}))
-	conn, err := grpc.NewClient(p.grpcAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	random := rand.New(rand.NewPCG(3, 4))
-	check := func(ready bool) {
-		t.Helper()
-		if status, body := p.get("/v2/health/ready"); (status == 200) != ready || strings.Contains(string(body), `"draining"`) == ready {
-			t.Errorf("ready: %d %s, want %t", status, body, ready)
-		}
-		health, err := grpc_health_v1.NewHealthClient(conn).Check(limited(t), &grpc_health_v1.HealthCheckRequest{})
-		if err != nil || (health.Status == grpc_health_v1.HealthCheckResponse_SERVING) != ready {
-			t.Errorf("%v, %v, want %t", health, err, ready)
-		}
-		if status := p.health("/v2/health/live"); status != 200 {
-			t.Errorf("live: %d", status)
-		}
-		if a := p.infer(tinyAdd.name, sum(random, 1)); a.Status != 200 {
-			t.Error(a)
-		}
-	}
-	for _, step := range []struct {
-		flags []string
-		ready bool
-	}{{nil, false}, {[]string{"--cancel"}, true}, {[]string{"--wait", "--grace", "0s"}, false}, {[]string{"--cancel"}, true}} {
-		text, code := p.command(append([]string{"drain", "--config", p.path}, step.flags...)...)
-		if code != 0 {
-			t.Fatalf("drain %v: %d, %s", step.flags, code, text)
-		}
-		check(step.ready)
-	}
-	if text, code := p.command("drain", "--config", p.path, "--wait", "--limit", "1s"); code != 1 {
-		t.Errorf("a limit that is too short: %d, %s", code, text)
-	}
-	p.stop()
-	if text, code := p.command("drain", "--config", p.path); code != 1 {
-		t.Errorf("nobody there: %d, %s", code, text)
-	}
-}
 
 // waysToAsk are balancers before daemons that add, for queries whose sums are 2v.
 var waysToAsk = map[string]func(t *testing.T, pods []*process) (ask func(v int32) error){

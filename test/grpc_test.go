@@ -4,22 +4,14 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
-	"math/rand/v2"
-	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	orcadata "github.com/cncf/xds/go/xds/data/orca/v3"
-	orcaservice "github.com/cncf/xds/go/xds/service/orca/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
@@ -85,71 +77,6 @@ func TestGRPC(t *testing.T) {
 	if s := p.stats("add"); s.Times["success"].Count != n+1 {
 		t.Errorf("over HTTP, %d queries are counted, want %d", s.Times["success"].Count, n+1)
 	}
-}
-
-// A balancer learns with an answer, or by itself, which part of its target a query would take.
-func TestLoadIsReported(t *testing.T) {
-	t.Parallel()
-	p := serve(t, config{grpc: "127.0.0.1:0", services: []service{{name: "add", model: "zoo:tiny_add"}, {name: "mlp", model: "zoo:tiny_mlp"}}})
-	client := p.grpcClient(t)
-	if a := p.infer("add", sum(rand.New(rand.NewPCG(1, 2)), 1)); a.Status != 200 {
-		t.Fatal(a)
-	}
-	check := func(what string, r *orcadata.OrcaLoadReport, services ...string) {
-		t.Helper()
-		var names []string
-		for name, share := range r.NamedMetrics {
-			if names = append(names, name); share <= 0 || share > 1 {
-				t.Errorf("%s: %v", what, r)
-			}
-		}
-		slices.Sort(names)
-		if !slices.Equal(names, services) || r.CpuUtilization < 0 || r.CpuUtilization > 1 {
-			t.Errorf("%s: %v", what, r)
-		}
-	}
-	report := new(orcadata.OrcaLoadReport)
-	p.eventually("a report with an answer over HTTP", func() bool {
-		request, err := http.NewRequest("POST", p.inferURL("add"), strings.NewReader("{"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("endpoint-load-metrics-format", "JSON")
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-		text, ok := strings.CutPrefix(response.Header.Get("endpoint-load-metrics"), "JSON ")
-		if err := protojson.Unmarshal([]byte(text), report); ok && err != nil {
-			t.Error(err)
-		}
-		return ok
-	})
-	check("HTTP", report, "add")
-	var trailer metadata.MD
-	ctx := metadata.AppendToOutgoingContext(limited(t), "endpoint-load-metrics-format", "BIN")
-	if _, err := client.ModelInfer(ctx, grpcAdd(1), grpc.Trailer(&trailer)); err != nil || len(trailer.Get("endpoint-load-metrics-bin")) != 1 {
-		t.Fatalf("%v, %v", trailer, err)
-	}
-	report = new(orcadata.OrcaLoadReport)
-	if err := proto.Unmarshal([]byte(trailer.Get("endpoint-load-metrics-bin")[0]), report); err != nil {
-		t.Error(err)
-	}
-	check("gRPC", report, "add")
-	c, err := grpc.NewClient(p.grpcAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	stream, err := orcaservice.NewOpenRcaServiceClient(c).StreamCoreMetrics(limited(t), &orcaservice.OrcaLoadReportRequest{})
-	if err == nil {
-		report, err = stream.Recv()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	check("out of band", report, "add", "mlp")
 }
 
 // A client that gives up frees its query: where it runs it stops, and no

@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -98,35 +96,6 @@ func TestKilledWorkers(t *testing.T) {
 		steady.ok.Load(), victim.ok.Load(), victim.failed.Load(), victim.refused.Load())
 }
 
-// A worker that hangs is killed. The query that it hung on is not run again, and
-// the next finds another worker.
-func TestHangingWorkerIsReplaced(t *testing.T) {
-	// Measuring could hang on it first.
-	p := serve(t, config{worker: restarts + `span_timeout = "500ms"`, tables: "[profile]\non_start = false", services: []service{
-		tinyAdd, {name: "other", model: "zoo:tiny_add"},
-	}})
-	first := p.awaitWorker("add")
-	if err := sendSignal(first, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	// The signal returns before all threads have seen it, and one that runs on
-	// may still answer the query.
-	p.eventually("all threads of the worker to stop", func() bool { return stopped(t, first) })
-	random := rand.New(rand.NewPCG(5, 6))
-	q := sum(random, 1)
-	refusedWith(t, p.infer("add", q), 500, "worker_lost")
-	p.await("that it hung", func(e event) bool { return e.Message == "worker exited" && e.Service == "add" })
-	if err := checkSum(q, p.infer("add", q)); err != nil {
-		t.Errorf("the query after it: %v", err)
-	}
-	if p.worker("add") == first {
-		t.Error("the worker was not replaced")
-	}
-	if err := checkSum(q, p.infer("other", q)); err != nil {
-		t.Error(err)
-	}
-}
-
 // stopped reports whether no thread of a process can run.
 func stopped(t *testing.T, pid int) bool {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
@@ -144,38 +113,4 @@ func stopped(t *testing.T, pid int) bool {
 		}
 	}
 	return true
-}
-
-// A service whose worker is lost too often says so at once, and when it is tried
-// again. The daemon stays ready, unless it is to be so with all services only.
-func TestServiceGivenUp(t *testing.T) {
-	t.Parallel()
-	for ready, status := range map[string]int{"any": 200, "all": 503} {
-		t.Run(ready, func(t *testing.T) { giveUp(t, ready, status) })
-	}
-}
-
-func giveUp(t *testing.T, ready string, want int) {
-	t.Parallel()
-	p := serve(t, config{top: fmt.Sprintf("ready = %q", ready), worker: "restart_limit = 1\nbackoff_min = \"10ms\"\n", services: []service{
-		tinyAdd, {name: "other", model: "zoo:tiny_add"},
-	}})
-	first := p.awaitWorker("add")
-	sendSignal(first, syscall.SIGKILL)
-	p.eventually("the second worker", func() bool { w := p.worker("add"); return w != 0 && w != first })
-	sendSignal(p.awaitWorker("add"), syscall.SIGKILL)
-	p.await("that it is given up", func(e event) bool { return e.Message[:min(len(e.Message), 26)] == "service failed permanently" })
-	q := sum(rand.New(rand.NewPCG(7, 8)), 1)
-	a := p.infer("add", q)
-	refusedWith(t, a, 503, "given_up")
-	if again, err := strconv.Atoi(a.Retry); err != nil || again < 2 || !strings.Contains(a.Error, "restarted in") {
-		t.Errorf("the client is to come back in %q seconds: %s", a.Retry, a.Error)
-	}
-	if status := p.health("/v2/health/ready"); status != want {
-		t.Errorf("ready is %d, want %d", status, want)
-	}
-	if err := checkSum(q, p.infer("other", q)); err != nil {
-		t.Error(err)
-	}
-	p.alive()
 }

@@ -121,23 +121,6 @@ func watch(f func()) (end func()) {
 	return func() { close(over); <-ended }
 }
 
-// An answer that is larger than all that its service has for answers can never be
-// given: it is told from one for which there is no room now.
-func TestAnswerTooLarge(t *testing.T) {
-	t.Parallel()
-	p := serve(t, config{worker: "output_bytes = \"4KiB\"\n", services: []service{{"add", "zoo:tiny_add", "max_query_batch = 4096"}}})
-	random := rand.New(rand.NewPCG(1, 1))
-	for range 3 {
-		a := p.inferBinary("add", sum(random, 1000))
-		refusedWith(t, a, 413, "too_large")
-		says(t, a.Error, "worker.output_bytes")
-		q := sum(random, 2)
-		if err := checkSum(q, p.infer("add", q)); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // Queries of ever other shapes leave nothing behind.
 func TestMemoryStaysBounded(t *testing.T) {
 	t.Parallel()

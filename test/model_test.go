@@ -142,13 +142,6 @@ func fixed() []byte {
 	return parts.Append(nil)
 }
 
-// A file that is not there may come, as one of another machine: systemd tries again.
-func TestModelThatIsMissing(t *testing.T) {
-	t.Parallel()
-	says(t, refused(t, config{services: []service{tinyAdd, {name: "late", model: "/no/such/model.onnx"}}}),
-		"service late: open /no/such/model.onnx: no such file or directory")
-}
-
 // A model that asks for more memory than its service may take is refused, each time,
 // and its worker lives.
 func TestModelThatExplodes(t *testing.T) {

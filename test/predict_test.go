@@ -164,65 +164,6 @@ log = true`}
 	same(t, before, p.answers())
 }
 
-// A new daemon serves with the predictor that another one has measured: it measures
-// nothing, and its first queries run in groups that are predicted.
-func TestImportedPredictorMeasuresNothing(t *testing.T) {
-	t.Parallel()
-	const tables = `
-[profile]
-groups = 90
-repeats = 3
-[predictor]
-`
-	source := t.TempDir()
-	p := serve(t, config{top: `policy = "overlap"`, services: tinies(), tables: tables})
-	says(t, p.reaches("serving"), "trained on ")
-	before := p.answers()
-	artifact := filepath.Join(source, "tinies.json")
-	if out, log, code := run(t, "predictor", "export", artifact, "--config", p.path); code != 0 || !strings.Contains(out, "a predictor of add, cnn, mlp on ") || !strings.Contains(out, "with 3 tables of isolated latencies") {
-		t.Fatalf("export from a daemon that serves: %d\n%s%s", code, out, log)
-	}
-	p.alive()
-	p.stop()
-
-	serveWith := func(c config) {
-		p := start(t, c)
-		p.settles()
-		s := p.standing()
-		if s.Predictor.Phase != "serving" || s.Predictor.File == nil {
-			t.Fatalf("status: %+v\n%s", s, p.logged())
-		}
-		same(t, before, p.answers())
-		crowd(4, func(int, *rand.Rand) { same(t, before, p.answers()) })
-		if n := p.count(func(e event) bool { return e.Predictor == "measuring" || e.Predictor == "training" }); n != 0 {
-			t.Errorf("it measured:\n%s", p.logged())
-		}
-		p.stop()
-	}
-	c := config{dir: t.TempDir(), top: `policy = "overlap"`, services: tinies(), tables: tables + fmt.Sprintf("source = %q", source)}
-	serveWith(c)
-	serveWith(c) // which takes over what it has
-
-	c = config{dir: t.TempDir(), top: `policy = "overlap"`, services: tinies(), tables: tables}
-	path := write(t, "overlapd.toml", []byte(c.text()))
-	if out, log, code := run(t, "predictor", "import", artifact, "--config", path); code != 0 || !strings.Contains(out, "stored a predictor of add, cnn, mlp") {
-		t.Fatalf("import: %d\n%s%s", code, out, log)
-	}
-	serveWith(c)
-
-	// Other threads are told, and the daemon measures.
-	c.services[0].lines += "\nthreads = 2"
-	c.dir, c.tables = t.TempDir(), tables+fmt.Sprintf("source = %q", source)
-	other := serve(t, c)
-	other.reaches("measuring")
-	says(t, other.logged(), "service add: predictor of other models: its model was measured with 1 threads", "but has 2 threads")
-	other.stop()
-	path = write(t, "overlapd.toml", []byte(c.text()))
-	if out, log, code := run(t, "predictor", "import", artifact, "--config", path); code != 1 || !strings.Contains(log, "but has 2 threads") {
-		t.Errorf("import: %d\n%s%s", code, out, log)
-	}
-}
-
 // synthetic writes an artifact of the predictor of docs/examples, for a device that is slower
 // by a factor, with nothing else that was measured.
 func synthetic(t *testing.T, factor float64) (path string) {
@@ -318,46 +259,6 @@ time = "50ms"`})
 	}
 }
 
-// A worker that is killed while groups are measured costs none of them.
-func TestKilledWorkerWhileMeasuring(t *testing.T) {
-	t.Parallel()
-	p := serve(t, config{top: `policy = "overlap"`, worker: restarts, services: tinies(), tables: `
-[profile]
-groups = 150
-repeats = 8
-[predictor]
-train = false`})
-	for done := 8; done <= 40; done += 16 {
-		p.eventually("some measurements", func() bool {
-			m := p.standing().Predictor.Measuring
-			return m != nil && m.Done >= done
-		})
-		if err := sendSignal(p.awaitWorker("mlp"), syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		p.eventually("the loss", func() bool { return p.worker("mlp") == 0 })
-		p.eventually("the next worker", func() bool { return p.worker("mlp") != 0 })
-	}
-	p.answers()
-	if reason := p.reaches("solo"); strings.Contains(reason, "cannot be") {
-		t.Error(reason)
-	}
-}
-
-// Nothing holds up the end of a daemon that measures or trains.
-func TestStopWhileMeasuringOrTraining(t *testing.T) {
-	t.Parallel()
-	for _, phase := range []string{"measuring", "training"} {
-		groups := map[string]string{"measuring": "5000", "training": "120"}[phase]
-		p := serve(t, config{top: `policy = "overlap"`, services: tinies(), tables: "[profile]\nrepeats = 3\ngroups = " + groups})
-		p.reaches(phase)
-		p.stop()
-		if log := p.logged(); strings.Contains(log, `"level":"error"`) || strings.Contains(log, "training a predictor") {
-			t.Errorf("%s: the log holds an error:\n%s", phase, log)
-		}
-	}
-}
-
 // profiled is what profile prints.
 type profiled struct {
 	Measured, Planned, Skipped int
@@ -443,23 +344,4 @@ func TestProfileIsInterruptedAndGoesOn(t *testing.T) {
 			t.Errorf("%d rows, want %d", rows, inputs+groups)
 		}
 	}
-}
-
-// What cannot be measured is told in one line.
-func TestProfileRefuses(t *testing.T) {
-	t.Parallel()
-	c := config{dir: t.TempDir(), services: []service{tinyAdd}}
-	path := write(t, "overlapd.toml", []byte(c.text()))
-	_, log, code := run(t, "profile", "--config", path)
-	if code != 1 {
-		t.Errorf("exit status %d", code)
-	}
-	says(t, log, "nothing was measured", "at least two services")
-	p := serve(t, c)
-	_, log, code = run(t, "profile", "--config", path)
-	if code != 1 {
-		t.Errorf("exit status %d", code)
-	}
-	says(t, log, "another overlapd uses this state folder", "profile.on_start")
-	p.alive()
 }

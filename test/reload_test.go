@@ -2,7 +2,6 @@ package test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,7 +13,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // administered adds an admin socket to a configuration.
@@ -197,109 +195,6 @@ func TestReloadReplacesAModelUnderLoad(t *testing.T) {
 	t.Logf("%d requests while the model was replaced twice", asked.Load())
 }
 
-// A service gets variants and loses them under load, and once one of them cannot be loaded:
-// each request gets an answer, and the name is never unknown.
-func TestReloadGivesVariantsUnderLoad(t *testing.T) {
-	t.Parallel()
-	path := write(t, "m.onnx", scaled(2))
-	plain := service{name: "m", model: path}
-	variants := func(second string) service {
-		return service{name: "m", lines: fmt.Sprintf("target = \"60s\"\n[[service.variant]]\nname = \"a\"\nmodel = %q\naccuracy = 1\n"+
-			"[[service.variant]]\nname = \"b\"\nmodel = %q\naccuracy = 2", path, second)}
-	}
-	p := serve(t, administered(t, config{services: []service{tinyAdd, plain}}))
-	stop, asked := make(chan struct{}), new(atomic.Int64)
-	var clients sync.WaitGroup
-	for client := range 4 {
-		clients.Go(func() {
-			for n := 1; ; n++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if got, err := p.scale("m", float64(1+n%512)); err != nil || got != 4 {
-					t.Errorf("client %d, request %d: times %v, %v", client, n, got, err)
-					return
-				}
-				asked.Add(1)
-			}
-		})
-	}
-	good, bad := write(t, "b.onnx", scaled(2)), write(t, "bad.onnx", []byte("half a model"))
-	for _, step := range []struct {
-		next service
-		code int
-		says string
-	}{
-		{variants(bad), 1, "FAILED m not removed: m/b could not be loaded"},
-		{variants(good), 0, "added m/b"},
-		{plain, 0, "added m"},
-		{variants(good), 0, "removed m"},
-	} {
-		before := asked.Load()
-		p.eventually("requests", func() bool { return asked.Load() > before+20 || t.Failed() })
-		p.edit(func(c *config) { c.services[1] = step.next })
-		p.reload(step.code, step.says)
-	}
-	close(stop)
-	clients.Wait()
-	t.Logf("%d requests", asked.Load())
-}
-
-// What is wrong with a file is said, with the lines, and nothing changes.
-func TestReloadOfAWrongFile(t *testing.T) {
-	t.Parallel()
-	p := serve(t, administered(t, config{services: []service{{name: "two", model: write(t, "m.onnx", scaled(2))}}}))
-	good := p.config.text()
-	p.write(good + "color = \"blue\"\ncut = -7\n")
-	says(t, p.reload(faulty), p.path+":", "color: unknown key", "cut: must be")
-	p.mustScale("two", 4)
-	p.write("[[service")
-	p.reload(faulty)
-	if err := os.Remove(p.path); err != nil {
-		t.Fatal(err)
-	}
-	p.signal(syscall.SIGHUP)
-	p.await("that the file is gone", func(e event) bool {
-		return e.Message == "reading the configuration failed" && strings.Contains(e.Error, "no such file")
-	})
-	p.mustScale("two", 4)
-	p.write(good)
-	p.reload(0, "nothing changed")
-}
-
-// A model that does not load leaves the old one serving, and the next reload
-// tries again.
-func TestReloadOfABadModelKeepsTheOld(t *testing.T) {
-	t.Parallel()
-	path := write(t, "m.onnx", scaled(2))
-	p := serve(t, administered(t, config{services: []service{{name: "m", model: path}, tinyAdd}}))
-	replaceFile(t, path, []byte("half a model"))
-	p.edit(func(c *config) { c.services = append(c.services, service{name: "none", model: "/no/such.onnx"}) })
-	p.reload(1, "m: failed", "FAILED m not replaced:", "not an ONNX model", "the old one keeps serving", "FAILED none not added:", "no such file")
-	p.mustScale("m", 4)
-	if status, _ := p.get("/v2/models/none"); status != 404 {
-		t.Errorf("a service that could not be added: status %d", status)
-	}
-	replaceFile(t, path, scaled(3))
-	p.edit(func(c *config) { c.services = c.services[:2] })
-	p.reload(0, "replaced m")
-	p.mustScale("m", 9)
-	text, code := p.command("reload", "--last", "--json", "--config", p.path)
-	var last struct {
-		State    string
-		Reloaded struct {
-			Replaced []string
-			TookNS   int64 `json:"took_ns"`
-		}
-	}
-	if err := json.Unmarshal([]byte(text), &last); err != nil || code != 0 || last.State != "done" ||
-		len(last.Reloaded.Replaced) != 1 || last.Reloaded.TookNS <= 0 {
-		t.Errorf("the last one: %+v, %v, %d", last, err, code)
-	}
-}
-
 // SIGHUP does what the command does, and the log tells it.
 func TestHangupReloads(t *testing.T) {
 	t.Parallel()
@@ -338,25 +233,6 @@ func TestHangupReloads(t *testing.T) {
 	p.mustScale("m", 9)
 }
 
-// A service that was given up serves again when its reason is gone and somebody
-// asks for it.
-func TestRestartOfAServiceThatWasGivenUp(t *testing.T) {
-	t.Parallel()
-	path := write(t, "m.onnx", scaled(3))
-	p := serve(t, administered(t, config{services: []service{{name: "m", model: path}, tinyAdd}}))
-	p.spoil("m", path)
-	text, code := p.command("restart", "add", "--config", p.path)
-	if code != 1 || !strings.Contains(text, "only a service that failed permanently") {
-		t.Errorf("a service that serves: %d, %s", code, text)
-	}
-	replaceFile(t, path, scaled(2))
-	if text, code := p.command("restart", "m", "--config", p.path); code != 0 {
-		t.Fatalf("%d, %s", code, text)
-	}
-	p.eventually("that it serves", func() bool { _, err := p.scale("m", 1); return err == nil })
-	p.mustScale("m", 4)
-}
-
 // spoil has a service given up: its model is none any more, and its worker is killed.
 func (p *process) spoil(service, path string) {
 	p.t.Helper()
@@ -378,28 +254,4 @@ func TestReloadOfAServiceThatWasGivenUp(t *testing.T) {
 	replaceFile(t, path, scaled(2))
 	p.reload(0, "replaced m")
 	p.mustScale("m", 4)
-}
-
-// The end comes while a model loads: the command is told, and the daemon ends.
-func TestStopDuringAReload(t *testing.T) {
-	t.Parallel()
-	p := serve(t, administered(t, config{services: []service{tinyAdd}}))
-	p.edit(func(c *config) {
-		c.services = append(c.services, service{name: "big", model: write(t, "m.onnx", slow(1000))})
-	})
-	ended := make(chan string, 1)
-	go func() {
-		text, code := p.command("reload", "--config", p.path)
-		ended <- fmt.Sprintf("%s (exit status %d)", text, code)
-	}()
-	p.await("that the worker starts", func(e event) bool { return e.Message == "worker loading" && e.Service == "big" })
-	p.stop()
-	select {
-	case text := <-ended:
-		if !strings.Contains(text, "exit status 1") {
-			t.Errorf("the command says %s", text)
-		}
-	case <-time.After(patience):
-		t.Error("the command waits for a daemon that is gone")
-	}
 }

@@ -185,30 +185,6 @@ func descriptors(pid int) (list []string) {
 	return list
 }
 
-// A socket that is not what the configuration says is an error that says what to do.
-func TestInheritedSocketsMustFit(t *testing.T) {
-	t.Parallel()
-	web, other := hold(t, "http"), hold(t, "grpc")
-	_, port, _ := net.SplitHostPort(other.address)
-	for name, of := range map[string]struct {
-		change func(c *config)
-		want   []string
-	}{
-		"another address": {func(c *config) { c.top = fmt.Sprintf("listen = %q", "127.0.0.1:1") }, []string{"listen", web.address, "127.0.0.1:1", "ListenStream="}},
-		"gRPC is off":     {func(c *config) { c.grpc = "" }, []string{"grpc_listen", other.address, "disable"}},
-		"another host":    {func(c *config) { c.grpc = "0.0.0.0:" + port }, []string{"grpc_listen", other.address, "0.0.0.0:" + port}},
-		"an unknown name": {func(c *config) { c.sockets[0].name = "overlapd.socket" }, []string{"overlapd.socket", "FileDescriptorName=", "http", "grpc", "admin"}},
-		"twice":           {func(c *config) { c.sockets = append(c.sockets, web) }, []string{"http", "two"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := inherited(t.TempDir(), web, other)
-			of.change(&c)
-			says(t, refusedWithCode(t, c, faulty), of.want...)
-		})
-	}
-}
-
 // A daemon that inherits an admin socket answers there, and leaves the file.
 func TestInheritedAdminSocket(t *testing.T) {
 	t.Parallel()

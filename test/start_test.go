@@ -1,9 +1,7 @@
 package test
 
 import (
-	"bytes"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -43,47 +41,6 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-func TestAllFaultsOfAConfigurationAtOnce(t *testing.T) {
-	t.Parallel()
-	says(t, refusedWithCode(t, config{
-		top:    `policy = "luck"`,
-		worker: "span_timeout = \"0s\"\nno_such_key = 1\n",
-		services: []service{
-			tinyAdd, {name: "add", model: "zoo:tiny_mlp", lines: `target = "0s"`},
-			{name: "negative", model: "zoo:tiny_mlp", lines: "target = \"-1s\"\nqueue_limit = 0"},
-		},
-	}, faulty), "no_such_key", "luck", "span_timeout", "target", "queue_limit", `"add" is also the name of`)
-}
-
-func TestUnknownZooModel(t *testing.T) {
-	t.Parallel()
-	says(t, refusedWithCode(t, config{services: []service{{name: "a", model: "zoo:no_such"}}}, faulty), "no_such", "service[0].model")
-}
-
-func TestDamagedStateFile(t *testing.T) {
-	t.Parallel()
-	for name, data := range map[string][]byte{
-		"garbage": bytes.Repeat([]byte("garbage"), 5000), "four bytes": []byte("ONNX"), "zeros": make([]byte, 1<<16),
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			path := filepath.Join(dir, "state.db")
-			if err := os.WriteFile(path, data, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			p := serve(t, config{dir: dir, services: []service{tinyAdd}})
-			says(t, p.logged(), "damaged and renamed")
-			kept, _ := filepath.Glob(path + ".damaged-*")
-			if len(kept) != 1 {
-				t.Fatalf("set aside: %v", kept)
-			}
-			if was, err := os.ReadFile(kept[0]); err != nil || !bytes.Equal(was, data) {
-				t.Errorf("the damaged file changed: %v", err)
-			}
-		})
-	}
-}
-
 func TestSecondDaemonOnOneStateFolder(t *testing.T) {
 	t.Parallel()
 	p := serve(t, config{services: []service{tinyAdd}})
@@ -95,21 +52,4 @@ func TestStateFolderThatCannotBe(t *testing.T) {
 	t.Parallel()
 	file := write(t, "file", nil)
 	says(t, refused(t, config{dir: filepath.Join(file, "state"), services: []service{tinyAdd}}), "state_dir", "not a directory")
-}
-
-// What is measured is stored at the end and taken again at the next start.
-func TestProfileIsKept(t *testing.T) {
-	t.Parallel()
-	c := config{dir: t.TempDir(), services: []service{tinyAdd}}
-	p := serve(t, c)
-	p.stop()
-	again := serve(t, c)
-	e := again.await("that the worker ready", func(e event) bool { return e.Message == "worker ready" })
-	if !e.Cached {
-		t.Error("the optimized model was made again")
-	}
-	again.await("that the profile is taken", func(e event) bool { return e.Message == "stored profile loaded" })
-	if n := p.count(func(e event) bool { return e.Message == "stored profile loaded" }); n != 0 {
-		t.Error("a profile came from nowhere")
-	}
 }

@@ -2,7 +2,6 @@ package test
 
 import (
 	"math/rand/v2"
-	"net/http"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -57,23 +56,6 @@ func TestStopUnderLoad(t *testing.T) {
 		t.Errorf("exit status %d", code)
 	}
 	t.Logf("%d answered, %d refused, %d not taken", all.ok.Load(), all.refused.Load(), all.none.Load())
-}
-
-// A query that runs when the signal comes is answered.
-func TestStopWaitsForWhatRuns(t *testing.T) {
-	t.Parallel()
-	p := serve(t, config{services: []service{slowService(t, "")}})
-	answers := make(chan answer, 3)
-	for i := range cap(answers) {
-		go func() { answers <- p.infer("slow", one(float64(i))) }()
-	}
-	p.eventually("the first answer", func() bool { return len(answers) > 0 })
-	p.stop()
-	for range cap(answers) {
-		if a := <-answers; a.Status != 200 {
-			t.Errorf("got %v", a)
-		}
-	}
 }
 
 // What cannot be answered within the drain timeout is refused, not dropped.
@@ -139,21 +121,6 @@ func TestKilledDaemonLeavesNoWorker(t *testing.T) {
 	}
 	p.signal(syscall.SIGKILL)
 	<-p.exited
-}
-
-// A connection without a request does not hold up the end.
-func TestStopWithIdleConnections(t *testing.T) {
-	t.Parallel()
-	p := serve(t, config{services: []service{tinyAdd}})
-	for range 5 {
-		response, err := http.Get(p.url("/v2"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-	}
-	p.stop()
-	http.DefaultClient.CloseIdleConnections()
 }
 
 // Workers that are still loading, or waiting to be started again, do not hold

@@ -106,38 +106,6 @@ func TestSystemOverload(t *testing.T) {
 		m[`overlapd_queries_late_total{service="slow"}`], m[`overlapd_queries_finished_total{service="slow"}`])
 }
 
-// A predictor that holds no numbers, or is another device's, is refused
-// with what is wrong, and the daemon serves without.
-func TestSystemPredictorThatIsUnfit(t *testing.T) {
-	t.Parallel()
-	whole, err := os.ReadFile(filepath.Join("..", "docs", "examples", "synthetic.predictor.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	number := []byte(`"micros":[70`)
-	for name, c := range map[string]struct {
-		text []byte
-		says string
-	}{
-		"of another device": {whole, "synthetic device"},
-		"NaN":               {bytes.Replace(whole, number, []byte(`"micros":[NaN`), 1), "predictor"},
-		"no finite number":  {bytes.Replace(whole, number, []byte(`"micros":[1e999`), 1), "predictor"},
-		"negative":          {bytes.Replace(whole, number, []byte(`"micros":[-70`), 1), "predictor"},
-		"cut off":           {whole[:len(whole)/2], "predictor"},
-		"another format":    {bytes.Replace(whole, []byte("overlapd-predictor/1"), []byte("overlapd-predictor/9"), 1), "overlapd-predictor/9"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			path := write(t, "x.predictor.json", c.text)
-			p := serve(t, config{top: `policy = "overlap"`, services: []service{tinyAdd, {name: "other", model: "zoo:tiny_add"}}, tables: "[predictor]\nfile = \"" + path + `"`})
-			says(t, p.reaches("solo"), c.says)
-			q := sum(rand.New(rand.NewPCG(1, 1)), 1)
-			if err := checkSum(q, p.infer("add", q)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
 // A step of the clock changes no deadline, no measured time and no
 // watchdog.
 func TestSystemClockSteps(t *testing.T) {
@@ -286,54 +254,6 @@ func TestSystemOutputThatNobodyTakes(t *testing.T) {
 		says(t, stderr.String())
 	}
 	p.alive()
-}
-
-// The socket of a daemon that was killed is taken over, that of one that
-// lives is not.
-func TestSystemStaleSocket(t *testing.T) {
-	t.Parallel()
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer null.Close()
-	first := startOnSocket(t, null)
-	first.serves(t)
-	text := refused(t, config{top: `listen = "unix:` + first.address + `"`, services: []service{tinyAdd}})
-	says(t, text, first.address, "another daemon listens there")
-	first.serves(t)
-	first.cmd.Process.Kill()
-	first.cmd.Wait()
-	if _, err := os.Stat(first.address); err != nil {
-		t.Fatalf("the socket did not stay: %v", err)
-	}
-	second := launchSocket(t, first.address, null)
-	second.serves(t)
-}
-
-// The most eager scraper takes no query from anybody.
-func TestSystemScrapedAllTheTime(t *testing.T) {
-	t.Parallel()
-	p := serve(t, config{services: []service{tinyAdd}})
-	scrapes := fewer(1000)
-	crowd(8, func(client int, random *rand.Rand) {
-		if client < 4 {
-			for range scrapes / 4 {
-				if status, text := p.get("/metrics"); status != 200 || !bytes.Contains(text, []byte("overlapd_rounds_total")) {
-					t.Errorf("a scrape: status %d", status)
-					return
-				}
-			}
-			return
-		}
-		for range scrapes / 4 {
-			q := sum(random, 1)
-			if err := checkSum(q, p.infer("add", q)); err != nil {
-				t.Error(err)
-				return
-			}
-		}
-	})
 }
 
 // startOnSocket starts a daemon that listens on a socket in the file system, since
