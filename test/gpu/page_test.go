@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"strings"
-	"testing"
 )
 
 // The ways of serving besides the policies of one daemon: a daemon for each service, so
@@ -93,25 +91,5 @@ func (r *report) sameLoad(b *bytes.Buffer, l *loadSetting) {
 			share = fmt.Sprintf("%.2f", p.Goodput/overlap.Goodput)
 		}
 		fmt.Fprintf(b, "| %s | %d | %.1f | %.1f | %s | %.2f | %.2f |\n", p.Policy, p.Turns, 100*p.Violations, p.Goodput, share, p.P99, p.Alone)
-	}
-}
-
-// TestPage: ways of serving stand side by side, and a rehearsal says what it is.
-func TestPage(t *testing.T) {
-	r := report{Device: "a GPU", Load: []loadSetting{{Rate: 100, Offered: 1, Turn: 5, Rounds: 3}}, Steps: []stepResult{{Name: "bits", Failed: true, NotRun: 4}}, Mixed: []mixedRow{{Spans: 2, Rounds: 3, MAPE: 4, P50: 1.04}}, Policies: []policyResult{
-		{Offered: 1, Policy: timeSlicing, Turns: 2, Violations: .25, Goodput: 50, P99: 1.5, Alone: 6}, {Offered: 1, Policy: overlapping, Turns: 2, Goodput: 100, P99: .5, Alone: 2},
-	}}
-	got := string(r.page())
-	for _, line := range []string{
-		"| time slicing | 2 | 25.0 | 50.0 | 0.50 | 1.50 | 6.00 |\n| overlap | 2 | 0.0 | 100.0 | 1.00 | 0.50 | 2.00 |\n",
-		"| 2 | 3 | 4.0 | 1.04 |", "100.0 requests a second", "in 3 turns of 5.0 s. TF32 is off, CUDA graphs are off for all",
-		"| bits | 0 | 4 measurements not run |", "3.6 times the throughput of one", "1,153 ms at 100",
-	} {
-		if !strings.Contains(got, line) {
-			t.Errorf("%q is missing in\n%s", line, got)
-		}
-	}
-	if r.Rehearsal = true; strings.Contains(got, "rehearsal") || !strings.Contains(string(r.page()), "no figure says anything about a GPU") {
-		t.Error("a check is called a rehearsal, or a rehearsal is not")
 	}
 }

@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/overlapd/overlapd/models/zoo"
 	"github.com/overlapd/overlapd/ort"
 )
 
@@ -463,18 +461,5 @@ func TestCalls(t *testing.T) {
 				t.Errorf("it made the models %v", made)
 			}
 		})
-	}
-}
-
-// TestOrderOfModels: the smallest come first, in every plan.
-func TestOrderOfModels(t *testing.T) {
-	bytes := func(name string) int64 {
-		e, _ := zoo.Lookup(name)
-		return map[string]int64{"fp32": 4, "fp16": 2}[e.Precision] * e.Params
-	}
-	for _, p := range []plan{onGPU, onCPU, inSeconds()} {
-		if !slices.IsSortedFunc(p.models, func(a, b string) int { return cmp.Compare(bytes(a), bytes(b)) }) {
-			t.Errorf("%v", p.models)
-		}
 	}
 }
