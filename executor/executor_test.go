@@ -14,23 +14,6 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-func TestRunABatch(t *testing.T) {
-	f := startReady(t, nil, 1)
-	s := f.do(f.whole(0, 1, "abc", "", "xy"))
-	if s.Status != models.SpanDone || s.Err != nil || !s.Finished || s.Reached != fakeOperators {
-		t.Fatalf("%+v", s)
-	}
-	if got := texts(s); !slices.Equal(got, []string{"abc0123", "0123", "xy0123"}) {
-		t.Errorf("outputs %q", got)
-	}
-	if s.Queries[2].ID != 2 {
-		t.Errorf("last query is %d", s.Queries[2].ID)
-	}
-	if state, err := f.State(0); err != nil || state.OutputLeases != 0 || state.InFlight != 0 || state.Phase != Ready {
-		t.Errorf("%+v, %v", state, err)
-	}
-}
-
 func TestRunBackToBack(t *testing.T) {
 	f := startReady(t, nil, 1)
 	batch := f.whole(0, 1, "abc", "", "xy")
@@ -45,24 +28,6 @@ func TestRunBackToBack(t *testing.T) {
 		if err := stopped.check(&wire.Done{Reached: reached}, fakeOperators); (err == nil) != (reached == 0) {
 			t.Errorf("back to back, ended at operator %d: %v", reached, err)
 		}
-	}
-}
-
-func TestBatchGoesOnAfterAnother(t *testing.T) {
-	f := startReady(t, nil, 1)
-	first, second := f.whole(0, 1, "a"), f.whole(0, 2, "b")
-	first.Span.End = 2
-	if s := f.do(first); s.Status != models.SpanDone || s.Finished || s.Reached != 2 || f.held() != 100 {
-		t.Fatalf("%+v", s)
-	}
-	if s := f.do(second); s.Status != models.SpanDone || f.held() != 100 {
-		t.Fatalf("%+v", s)
-	} else {
-		texts(s)
-	}
-	s := f.do(SpanRequest{Span: models.Span{Batch: 1, Start: 2, End: 4}})
-	if got := texts(s); !slices.Equal(got, []string{"a0123"}) || f.held() != 0 {
-		t.Fatalf("%q, %+v", got, s)
 	}
 }
 
@@ -156,22 +121,6 @@ func TestSharedRoundEndsTogether(t *testing.T) {
 	}
 }
 
-func TestRoundsAhead(t *testing.T) {
-	f := startReady(t, nil, 1)
-	spans := []SpanRequest{f.whole(0, 1, "a"), f.whole(0, 2, "b")}
-	spans[0].Span.End = 1
-	f.send(spans[0])
-	f.send(spans[1])
-	f.send(SpanRequest{Span: models.Span{Batch: 1, Start: 1, End: 4}})
-	for round := uint64(1); round <= 3; round++ {
-		o := f.receive()
-		if o.Round != round || o.Spans[0].Status != models.SpanDone {
-			t.Fatalf("round %d: %+v", round, o)
-		}
-		texts(o.Spans[0])
-	}
-}
-
 func TestStopEndsOnlyItsBatch(t *testing.T) {
 	gate := t.TempDir() + "/gate"
 	f := startReady(t, nil, 1)
@@ -216,67 +165,6 @@ func TestReleasedBatchIsGone(t *testing.T) {
 	if s := f.do(f.whole(0, 1, "b")); s.Status != models.SpanDone {
 		t.Fatalf("%+v", s)
 	} else {
-		texts(s)
-	}
-}
-
-// A batch that is released while it runs to its end still answers.
-func TestReleaseInFlight(t *testing.T) {
-	gate := t.TempDir() + "/gate"
-	f := startReady(t, nil, 1)
-	f.send(f.whole(0, 1, "3 await "+gate))
-	f.Release(0, 1)
-	touch(t, gate)
-	if s := f.receive().Spans[0]; s.Status != models.SpanDone || len(texts(s)) != 1 {
-		t.Fatalf("%+v", s)
-	}
-	if s := f.do(f.whole(0, 2, "b")); s.Status != models.SpanDone {
-		t.Fatalf("%+v", s)
-	} else {
-		texts(s)
-	}
-}
-
-func TestEngineFailureIsOnlyTheBatches(t *testing.T) {
-	f := startReady(t, nil, 1)
-	s := f.do(f.whole(0, 1, "2 fail because"))
-	if s.Status != models.SpanFailed || !errors.Is(s.Err, wire.ErrEngine) || !strings.Contains(s.Err.Error(), "because") {
-		t.Fatalf("%+v", s)
-	}
-	if s := f.do(f.whole(0, 1, "fine")); s.Status != models.SpanDone {
-		t.Fatalf("%+v", s)
-	} else {
-		texts(s)
-	}
-	if state, _ := f.State(0); state.Starts != 1 {
-		t.Errorf("the worker was started %d times", state.Starts)
-	}
-}
-
-// Outputs that nobody releases fill the arena: that fails batches, nothing
-// else, and releasing makes room.
-func TestOutputArenaFills(t *testing.T) {
-	f := startReady(t, func(o *Options) { o.Services[0].OutputBytes = 4096 }, 1)
-	var held []SpanOutcome
-	for batch := models.BatchID(1); ; batch++ {
-		s := f.do(f.whole(0, batch, strings.Repeat("x", 1000)))
-		if s.Status == models.SpanFailed {
-			if !errors.Is(s.Err, wire.ErrArenaFull) {
-				t.Fatal(s.Err)
-			}
-			break
-		}
-		held = append(held, s)
-	}
-	if len(held) != 4 {
-		t.Errorf("%d outputs of 1 kB fitted in 4", len(held))
-	}
-	texts(held[0])
-	s := f.do(f.whole(0, 100, strings.Repeat("x", 1000)))
-	if s.Status != models.SpanDone {
-		t.Fatalf("%+v", s)
-	}
-	for _, s := range append(held[1:], s) {
 		texts(s)
 	}
 }
@@ -366,33 +254,6 @@ func TestLargeFrames(t *testing.T) {
 	}
 }
 
-func TestOptionsAreChecked(t *testing.T) {
-	if _, err := New(Options{Services: []ServiceSpec{{ID: 1}}}); !errors.Is(err, ErrOptions) {
-		t.Error(err)
-	}
-	spec := fakeSpec(1, "")
-	if _, err := New(Options{Command: []string{"x"}, Services: []ServiceSpec{spec}}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "no memory for inputs") {
-		t.Errorf("without memory for inputs: %v", err)
-	}
-	spec.Inputs = newInputs()
-	defer spec.Inputs.Close()
-	if _, err := New(Options{Command: []string{"x"}, Services: []ServiceSpec{spec, spec}}); !errors.Is(err, ErrInUse) {
-		t.Error(err)
-	}
-}
-
-func TestCloseReportsLeaks(t *testing.T) {
-	f := startReady(t, nil, 2)
-	s := f.do(f.whole(1, 1, "a"))
-	err := f.Close()
-	if !errors.Is(err, ErrLeak) || !strings.Contains(err.Error(), "1 outputs of service service1") || strings.Contains(err.Error(), "service0") {
-		t.Error(err)
-	}
-	if got := texts(s); got[0] != "a0123" {
-		t.Errorf("leaked output is %q", got)
-	}
-}
-
 func TestCloseEndsWhatRuns(t *testing.T) {
 	f := startReady(t, func(o *Options) { o.CloseGrace = 1 }, 1)
 	f.send(f.whole(0, 1, "1 signal "+t.TempDir()+"/never"))
@@ -435,4 +296,35 @@ func TestCloseLetsWorkersGo(t *testing.T) {
 		texts(s)
 	}
 	awaitEvent(f, WorkerStopped, nil)
+}
+
+func TestEngineFailureIsOnlyTheBatches(t *testing.T) {
+	f := startReady(t, nil, 1)
+	s := f.do(f.whole(0, 1, "2 fail because"))
+	if s.Status != models.SpanFailed || !errors.Is(s.Err, wire.ErrEngine) || !strings.Contains(s.Err.Error(), "because") {
+		t.Fatalf("%+v", s)
+	}
+	if s := f.do(f.whole(0, 1, "fine")); s.Status != models.SpanDone {
+		t.Fatalf("%+v", s)
+	} else {
+		texts(s)
+	}
+	if state, _ := f.State(0); state.Starts != 1 {
+		t.Errorf("the worker was started %d times", state.Starts)
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	if _, err := New(Options{Services: []ServiceSpec{{ID: 1}}}); !errors.Is(err, ErrOptions) {
+		t.Error(err)
+	}
+	spec := fakeSpec(1, "")
+	if _, err := New(Options{Command: []string{"x"}, Services: []ServiceSpec{spec}}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "no memory for inputs") {
+		t.Errorf("without memory for inputs: %v", err)
+	}
+	spec.Inputs = newInputs()
+	defer spec.Inputs.Close()
+	if _, err := New(Options{Command: []string{"x"}, Services: []ServiceSpec{spec, spec}}); !errors.Is(err, ErrInUse) {
+		t.Error(err)
+	}
 }

@@ -46,10 +46,6 @@ func loadFake(spec wire.LoadSpec, _ segworker.Memory, progress segworker.Progres
 	switch verb, arg, _ := strings.Cut(spec.ModelPath, " "); verb {
 	case "fail":
 		return nil, errors.New(arg)
-	case "once": // fails unless the file is there
-		if _, err := os.Stat(arg); err != nil {
-			return nil, err
-		}
 	case "full":
 		return nil, fmt.Errorf("%w: %s", wire.ErrDeviceFull, arg)
 	case "env":
@@ -271,9 +267,6 @@ func misbehave(verb, arg string, id models.BatchID) {
 	case "garbage":
 		unix.Write(socketFD, []byte(strings.Repeat("\xff\x00garbage", 100)))
 		hang()
-	case "child": // leave a process behind that holds what it can
-		leaveChild()
-		os.Exit(1)
 	case "lie":
 		lie(arg, id)
 		hang()

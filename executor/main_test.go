@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -31,7 +30,6 @@ const (
 	roleWorker   = roleVariable + "=worker"
 	roleEngine   = roleVariable + "=engine"
 	roleParent   = roleVariable + "=parent"
-	roleSleeper  = roleVariable + "=sleeper"
 	roleStranger = roleVariable + "=stranger"
 )
 
@@ -56,9 +54,6 @@ func TestMain(m *testing.M) {
 		parent()
 	case roleStranger:
 		lie("hello", 0)
-		time.Sleep(time.Minute)
-		os.Exit(0)
-	case roleSleeper:
 		time.Sleep(time.Minute)
 		os.Exit(0)
 	}
@@ -117,17 +112,6 @@ func parent() {
 	}
 	fmt.Println(pid)
 	select {}
-}
-
-// leaveChild starts a process that keeps the worker's standard error.
-func leaveChild() {
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleSleeper)
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		panic(err)
-	}
-	fmt.Fprintln(os.Stderr, "child", cmd.Process.Pid)
 }
 
 // children returns the processes whose parent is pid, dead or alive.

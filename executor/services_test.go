@@ -73,57 +73,6 @@ func descriptors(t testing.TB) int {
 	return len(list)
 }
 
-// A service comes and goes again and again under one ID, while another serves,
-// and leaves nothing.
-func TestAddAndRemove(t *testing.T) {
-	f := startReady(t, nil, 1)
-	f.Arena(1)
-	before := descriptors(t)
-	for batch := models.BatchID(1); batch <= 5; batch++ {
-		if err := f.Add(fakeSpec(1, "")); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Add(fakeSpec(1, "")); !errors.Is(err, ErrInUse) {
-			t.Fatal("twice:", err)
-		}
-		pid := awaitEvent(f, WorkerReady, func(e Event) bool { return e.Service == 1 }).PID
-		f.once(1, batch)
-		f.once(0, batch)
-		f.awaitRemoved(f.remove(1))
-		if e := f.lastEvent(1); e.Kind != WorkerStopped || e.Service != 1 || e.PID != pid {
-			t.Errorf("the last event is %+v", e)
-		}
-		if alive(pid) {
-			t.Error("something is left")
-		}
-		if _, err := f.State(1); !errors.Is(err, ErrUnknownService) {
-			t.Error(err)
-		}
-		if _, err := f.Remove(1); !errors.Is(err, ErrUnknownService) {
-			t.Error(err)
-		}
-		if n := descriptors(t); n != before {
-			t.Fatalf("%d files are open, %d were", n, before)
-		}
-		f.once(0, batch)
-	}
-	if state, _ := f.State(0); state.Starts != 1 {
-		t.Errorf("the other service was started %d times", state.Starts)
-	}
-}
-
-// A service that loads is removed at once, whatever it waits for.
-func TestRemoveWhileLoading(t *testing.T) {
-	f := start(t, nil, "sleep 1h")
-	pid := awaitEvent(f, WorkerStarting, nil).PID
-	if f.awaitRemoved(f.remove(0)); alive(pid) {
-		t.Error("its worker is left")
-	}
-	if e := f.lastEvent(0); e.Kind != WorkerStopped || e.Service != 0 || e.PID != pid {
-		t.Errorf("the last event is %+v", e)
-	}
-}
-
 // So is one that has no worker: it waits for a restart, was given up, or is
 // held.
 func TestRemoveWithoutWorker(t *testing.T) {
@@ -453,4 +402,16 @@ func (f *fixture) awaitStop(id models.ServiceID) {
 		}
 	}
 	f.t.Fatal("its span is not told to stop")
+}
+
+// A service that loads is removed at once, whatever it waits for.
+func TestRemoveWhileLoading(t *testing.T) {
+	f := start(t, nil, "sleep 1h")
+	pid := awaitEvent(f, WorkerStarting, nil).PID
+	if f.awaitRemoved(f.remove(0)); alive(pid) {
+		t.Error("its worker is left")
+	}
+	if e := f.lastEvent(0); e.Kind != WorkerStopped || e.Service != 0 || e.PID != pid {
+		t.Errorf("the last event is %+v", e)
+	}
 }

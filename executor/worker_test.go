@@ -150,16 +150,6 @@ func TestOutputOfWorkers(t *testing.T) {
 	}
 }
 
-// A process that a worker leaves behind neither outlives it nor delays
-// anything.
-func TestWorkersLeaveNoChildren(t *testing.T) {
-	f := startReady(t, nil, 1)
-	f.do(f.whole(0, 1, "1 child"))
-	e := awaitEvent(f, WorkerOutput, func(e Event) bool { return strings.HasPrefix(e.Line, "child ") })
-	awaitEvent(f, WorkerLost, nil)
-	awaitGone(t, e.Line[len("child "):])
-}
-
 func TestLoadFailures(t *testing.T) {
 	for _, c := range []struct {
 		path  string
@@ -213,55 +203,6 @@ func TestMissingBinary(t *testing.T) {
 		t.Error(lost.Err)
 	}
 	awaitEvent(f, WorkerFailed, nil)
-}
-
-// A service that was given up is tried again when a person says so.
-func TestRestart(t *testing.T) {
-	model := t.TempDir() + "/model"
-	f := start(t, func(o *Options) { o.RestartLimit = 1 }, "once "+model)
-	awaitEvent(f, WorkerFailed, nil)
-	touch(t, model)
-	if err := errors.Join(f.Restart(0), f.Restart(0)); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Restart(5); !errors.Is(err, ErrUnknownService) {
-		t.Error(err)
-	}
-	ready := awaitEvent(f, WorkerReady, nil)
-	state, _ := f.State(0)
-	if state.Phase != Ready || state.PID != ready.PID || state.ResidentBytes == 0 || ready.Info.Hash != "fake" {
-		t.Errorf("%+v", state)
-	}
-}
-
-// It is tried again by itself, too, and each time that this is in vain it rests for
-// longer.
-func TestRestartsByItself(t *testing.T) {
-	model := t.TempDir() + "/model"
-	f := start(t, func(o *Options) {
-		o.RestartLimit, o.RetryMin, o.RetryMax = 1, 20*time.Millisecond, 60*time.Millisecond
-	}, "once "+model)
-	for _, want := range []time.Duration{20, 40, 60, 60} {
-		failed := awaitEvent(f, WorkerFailed, nil)
-		if failed.RestartIn != want*time.Millisecond {
-			t.Errorf("it rests for %v, want %v ms", failed.RestartIn, int(want))
-		}
-	}
-	touch(t, model)
-	awaitEvent(f, WorkerReady, nil)
-	if state, _ := f.State(0); state.Phase != Ready {
-		t.Errorf("%+v", state)
-	}
-}
-
-func TestProgressIsPassedOn(t *testing.T) {
-	f := start(t, nil, "")
-	if p := awaitEvent(f, WorkerProgress, nil); p.Service != 0 || p.Phase != "fake" || p.Done != 1 || p.Total != 1 {
-		t.Errorf("%+v", p)
-	}
-	if r := awaitEvent(f, WorkerReady, nil); len(r.Info.Operators) != fakeOperators || r.Took <= 0 {
-		t.Errorf("%+v", r)
-	}
 }
 
 func TestBadHello(t *testing.T) {
