@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments/wire"
 )
 
 var quick = formula{operator: 50 * time.Microsecond}
@@ -47,25 +45,6 @@ func TestSpanAlone(t *testing.T) {
 	}
 }
 
-// A batch goes on where it was paused, and its queries get their own parts.
-func TestBatchInParts(t *testing.T) {
-	r := startRig(t, quick)
-	first := executor.SpanRequest{Span: models.Span{Service: 1, Batch: 7, End: 4, Size: 3}, Queries: r.inputs(1, 20, 1, 2)}
-	r.run(1, first)
-	if s := r.next().Spans[0]; s.Finished || s.Reached != 4 || len(s.Queries) != 0 || s.Status != models.SpanDone {
-		t.Fatalf("%+v", s)
-	}
-	r.run(2, r.on(1, 7, 4, operators, 3))
-	o := <-r.Outcomes()
-	q := o.Spans[0].Queries
-	if len(q) != 2 || q[0].ID != 20 || q[1].ID != 21 || q[0].Outputs[0].Shape[0] != 1 || q[1].Outputs[0].Shape[0] != 2 {
-		t.Errorf("%+v", q)
-	}
-	for i := range q {
-		q[i].Release()
-	}
-}
-
 // The shorter span of a group ends in the proportion that it would alone.
 func TestGroup(t *testing.T) {
 	r := startRig(t, quick)
@@ -74,36 +53,6 @@ func TestGroup(t *testing.T) {
 	want := quick.operator * operators * 5 / 2
 	if o.Spans[1].DeviceTook != want || o.Spans[0].DeviceTook != want/2 || o.Took < want {
 		t.Errorf("%v: %v and %v, want %v", o.Took, o.Spans[0].DeviceTook, o.Spans[1].DeviceTook, want)
-	}
-}
-
-// What the device does not know of takes as long as its spans do.
-func TestGroupNotCovered(t *testing.T) {
-	r := startRig(t, quick)
-	r.run(1, r.on(0, 1, 0, operators, 1), r.on(1, 2, 0, operators, 1), r.on(2, 3, 0, operators, 1))
-	if o := r.next(); o.Spans[2].DeviceTook != quick.operator*operators*5 {
-		t.Errorf("%v", o.Spans[2].DeviceTook)
-	}
-	r.run(2, r.on(0, 4, 0, operators, 9))
-	if s := r.next().Spans[0]; s.Status != models.SpanFailed || !errors.Is(s.Err, wire.ErrInput) || !strings.Contains(s.Err.Error(), "batch size 9") {
-		t.Errorf("%+v", s)
-	}
-}
-
-// Rounds run in the order in which they were sent, one after another.
-func TestRoundsQueue(t *testing.T) {
-	r := startRig(t, quick)
-	begin := time.Now()
-	for i := range executor.MaxRounds {
-		r.run(uint64(i), r.on(0, models.BatchID(i), 0, operators, 1))
-	}
-	for i := range executor.MaxRounds {
-		if o := r.next(); o.Round != uint64(i) {
-			t.Fatalf("round %d, want %d", o.Round, i)
-		}
-	}
-	if passed, want := time.Since(begin), executor.MaxRounds*operators*quick.operator; passed < want {
-		t.Errorf("%v, want at least %v", passed, want)
 	}
 }
 
@@ -126,27 +75,6 @@ func TestStopEndsAtABoundary(t *testing.T) {
 	}
 	r.run(2, r.on(0, 1, s.Reached, s.Reached+1, 8)) // it goes on
 	if s := r.next().Spans[0]; s.Status != models.SpanDone {
-		t.Errorf("%+v", s)
-	}
-}
-
-// A span that waits behind another round is stopped before it begins; others
-// of its round are not.
-func TestStopBeforeItBegins(t *testing.T) {
-	r := startRig(t, formula{operator: time.Millisecond})
-	r.run(1, r.on(0, 1, 0, operators, 1))
-	r.run(2, r.on(0, 2, 0, operators, 1), r.on(1, 3, 0, 1, 1))
-	if !r.Stop(0, 2) {
-		t.Error("it is not in flight")
-	}
-	if o := r.next(); o.Round != 1 || o.Spans[0].Status != models.SpanDone {
-		t.Errorf("%+v", o)
-	}
-	o := r.next()
-	if s := o.Spans[0]; s.Status != models.SpanStopped || s.Reached != 0 || s.DeviceTook != 0 {
-		t.Errorf("%+v", s)
-	}
-	if s := o.Spans[1]; s.Status != models.SpanDone || s.DeviceTook != 2200*time.Microsecond { // of 11 ms of the group
 		t.Errorf("%+v", s)
 	}
 }
