@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/overlapd/overlapd/predictor"
 )
 
@@ -23,27 +21,6 @@ func encode(t testing.TB, p *Profile) []byte {
 		t.Fatal(err)
 	}
 	return data
-}
-
-func TestFileKeepsProfile(t *testing.T) {
-	p := withSolo(random(1))
-	path := filepath.Join(t.TempDir(), "dice.device.json")
-	if err := p.WriteFile(path); err != nil {
-		t.Fatal(err)
-	}
-	read, err := ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(p, read); diff != "" {
-		t.Error(diff)
-	}
-	if left, _ := filepath.Glob(path + ".*"); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
-	}
-	if _, err := ReadFile(filepath.Join(t.TempDir(), "absent")); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "make a device profile with overlapd-lab device fit") {
-		t.Errorf("no file: %v", err)
-	}
 }
 
 func TestWriteFileRefuses(t *testing.T) {

@@ -83,19 +83,6 @@ func TestLinearIsExact(t *testing.T) {
 	}
 }
 
-// TestLinearRunsOneAfterAnother: groups gain nothing, and runs do not differ.
-func TestLinearRunsOneAfterAnother(t *testing.T) {
-	m := linearDevice(t, linearRows, "A")
-	group := models.Group{Spans: []models.Span{{End: 40, Size: 8}, {Service: 1, Start: 3, End: 9, Size: 4}}}
-	alone := m.Latency(models.Group{Spans: group.Spans[:1]}) + m.Latency(models.Group{Spans: group.Spans[1:]})
-	if took, ran := m.Latency(group), m.Sample(group, nil); took != alone || ran != alone || m.Covers(group) {
-		t.Errorf("a group takes %v and %v, its spans %v", took, ran, alone)
-	}
-	if n := testing.AllocsPerRun(100, func() { m.Latency(group) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
 // TestLinearFile keeps what was read, with targets and operators.
 func TestLinearFile(t *testing.T) {
 	p, err := readLinear(linearRows, "A")
@@ -195,21 +182,4 @@ func FuzzReadLinear(f *testing.F) {
 			}
 		}
 	})
-}
-
-// TestLinearShared reads what was published of Symphony and Shepherd.
-func TestLinearShared(t *testing.T) {
-	root := os.Getenv("OVERLAPD_SHARED_DATA")
-	if root == "" {
-		t.Skip("OVERLAPD_SHARED_DATA does not name the folder with the profiles")
-	}
-	for _, c := range []struct {
-		file, device string
-		models       int
-	}{{"symphony_profiles.csv", "A100", 37}, {"symphony_profiles.csv", "1080Ti", 35}, {"shepherd_profiles.csv", "V100", 17}} {
-		p, err := ReadLinear(filepath.Join(root, c.file), c.device)
-		if err != nil || len(p.Network.Models) != c.models {
-			t.Errorf("%s: %v, want %d models", c.file, err, c.models)
-		}
-	}
 }
