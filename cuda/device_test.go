@@ -6,36 +6,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"pgregory.net/rapid"
 
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/internal/fakes/fakegpu"
 )
-
-func TestComputeModes(t *testing.T) {
-	for mode, want := range map[nvml.ComputeMode]string{
-		nvml.COMPUTEMODE_DEFAULT: cuda.DefaultMode, nvml.COMPUTEMODE_EXCLUSIVE_THREAD: cuda.ExclusiveThread,
-		nvml.COMPUTEMODE_PROHIBITED: cuda.Prohibited, nvml.COMPUTEMODE_EXCLUSIVE_PROCESS: cuda.ExclusiveProcess, 9: "mode 9",
-	} {
-		s := fakegpu.New()
-		s.Devices[0].Mode = mode
-		if got := facts(t, open(t, s)).Devices[0].ComputeMode.Value; got != want {
-			t.Errorf("%d is %s", mode, got)
-		}
-	}
-}
-
-func TestDeviceString(t *testing.T) {
-	d := cuda.Device{Index: 3}
-	if d.String() != "GPU 3" {
-		t.Error(d)
-	}
-	d.UUID, d.Name = "GPU-1", "NVIDIA H100"
-	if d.String() != "GPU 3 (NVIDIA H100, GPU-1)" {
-		t.Error(d)
-	}
-}
 
 // TestUnknownIsNotZero writes null for readings that nobody took.
 func TestUnknownIsNotZero(t *testing.T) {

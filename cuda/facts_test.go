@@ -126,17 +126,6 @@ func TestListingRefused(t *testing.T) {
 	}
 }
 
-func TestWithoutMIG(t *testing.T) {
-	s := fakegpu.New()
-	s.Devices[0].NoMIG = true
-	for _, missing := range []bool{false, true} {
-		s.Missing["nvmlDeviceGetMigMode"] = missing
-		if d := facts(t, open(t, s)).Devices[0]; d.MIG.Capable || d.Fault != nil {
-			t.Errorf("%+v", d)
-		}
-	}
-}
-
 // TestOneLostGPU shows the others.
 func TestOneLostGPU(t *testing.T) {
 	s := fakegpu.New(fakegpu.A100, fakegpu.A100)
@@ -147,15 +136,5 @@ func TestOneLostGPU(t *testing.T) {
 	}
 	if _, err := f.Find("0"); !errors.Is(err, cuda.ErrLost) {
 		t.Errorf("got %v", err)
-	}
-}
-
-// TestLostMeanwhile loses the GPU in the middle.
-func TestLostMeanwhile(t *testing.T) {
-	s := fakegpu.New()
-	s.Devices[0].NoMIG = true
-	s.Fail("nvmlDeviceGetMemoryInfo", 0, 1, nvml.ERROR_GPU_IS_LOST)
-	if d := facts(t, open(t, s)).Devices[0]; !errors.Is(d.Fault, cuda.ErrLost) {
-		t.Errorf("%+v", d)
 	}
 }

@@ -1,7 +1,6 @@
 package cuda_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -35,19 +34,6 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-func TestManyProcesses(t *testing.T) {
-	s := fakegpu.New()
-	var many []nvml.ProcessInfo
-	for pid := range uint32(5000) {
-		many = append(many, nvml.ProcessInfo{Pid: pid})
-	}
-	tellProcesses(s, many, nil)
-	got, err := open(t, s).Sample(s.Devices[0].UUID)
-	if err != nil || len(got.Processes.Value) != 1024 {
-		t.Errorf("%v, %d processes", err, len(got.Processes.Value))
-	}
-}
-
 // TestProcessesWithoutMPS does not call what the driver does not have.
 func TestProcessesWithoutMPS(t *testing.T) {
 	s := fakegpu.New()
@@ -56,14 +42,5 @@ func TestProcessesWithoutMPS(t *testing.T) {
 	s.Missing["nvmlDeviceGetMPSComputeRunningProcesses"] = true
 	if got := facts(t, open(t, s)).Devices[0].Processes; !got.Known || len(got.Value) != 1 {
 		t.Errorf("%+v", got)
-	}
-}
-
-func TestProcessesRefused(t *testing.T) {
-	s := fakegpu.New()
-	s.Fail("nvmlDeviceGetComputeRunningProcesses", 0, -1, nvml.ERROR_NO_PERMISSION)
-	d := facts(t, open(t, s)).Devices[0]
-	if d.Processes.Known || !errors.Is(d.Processes.Err, cuda.ErrPermission) || d.Fault != nil {
-		t.Errorf("%+v, %v", d.Processes, d.Fault)
 	}
 }

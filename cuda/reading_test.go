@@ -28,20 +28,3 @@ func TestSampleJSON(t *testing.T) {
 		want.ClockReasons = known(reasonsOf(0))
 	}
 }
-
-func TestReasons(t *testing.T) {
-	for bits, want := range map[uint64]struct {
-		words    reasons
-		throttle bool
-	}{
-		0:                                 {"none", false},
-		nvml.ClocksEventReasonGpuIdle:     {"idle", false},
-		nvml.ClocksEventReasonSwPowerCap:  {"power limit", true},
-		nvml.ClocksEventReasonAll | 1<<20: {"hardware slowdown, too hot (hardware), external power brake, too hot (driver), power limit, synchronised with slower GPUs, clocks set by the administrator, clocks set by the display, idle, reason 0x100000", true},
-		nvml.ClocksThrottleReasonUserDefinedClocks: {"clocks set by the administrator", false},
-	} {
-		if got := reasonsOf(bits); got != want.words || got.Throttled() != want.throttle {
-			t.Errorf("%#x: %s, %t", bits, got, got.Throttled())
-		}
-	}
-}

@@ -10,20 +10,6 @@ import (
 	"testing"
 )
 
-func TestResultSentences(t *testing.T) {
-	for r, known := range results {
-		if !strings.HasPrefix(known.name, "CUDA_") || known.sentence == "" {
-			t.Errorf("%d is %q: %q", r, known.name, known.sentence)
-		}
-		if want := fmt.Sprintf("%s (%d): %s", known.name, r, known.sentence); !strings.HasPrefix(r.Error(), want) {
-			t.Errorf("%q, expected %q", r.Error(), want)
-		}
-	}
-	if text := Result(12345).Error(); !strings.Contains(text, "12345") {
-		t.Errorf("an unknown result is %q", text)
-	}
-}
-
 func TestResultKinds(t *testing.T) {
 	for _, c := range []struct {
 		r                  Result

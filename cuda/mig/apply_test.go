@@ -49,19 +49,6 @@ func TestApplyAndRelease(t *testing.T) {
 	}
 }
 
-func TestRemovesLeftovers(t *testing.T) {
-	f := open(t, fakegpu.A100)
-	before := f.State()
-	f.apply("3g.20gb", "3g.20gb")
-	done := f.apply("3g.20gb", "2g.10gb", "1g.5gb")
-	if done.Slots[0].Ours != true || done.Slots[2].UUID == "" || len(done.Remove) != 0 {
-		t.Errorf("%+v", done.Slots)
-	}
-	if err := f.release(); err != nil || f.State() != before {
-		t.Errorf("%v\n%s", err, f.State())
-	}
-}
-
 // TestBusyLeftover changes nothing while a process runs in what is to go.
 func TestBusyLeftover(t *testing.T) {
 	f := open(t, fakegpu.H100)
@@ -134,22 +121,6 @@ func TestDestroyedMeanwhile(t *testing.T) {
 	f.FailAfter("nvmlGpuInstanceDestroy", 0, 1, nvml.ERROR_NOT_FOUND)
 	if err := f.release(); err != nil || f.State() != before || !f.last().Empty() {
 		t.Errorf("%v, %+v\n%s", err, f.last(), f.State())
-	}
-}
-
-// TestFailureAfterLeftovers undoes what is new when something old was removed
-// before.
-func TestFailureAfterLeftovers(t *testing.T) {
-	f := open(t, fakegpu.H100)
-	empty := f.State()
-	f.apply("3g.40gb", "3g.40gb")
-	l, err := f.plan("2g.20gb", "1g.10gb")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Fail("nvmlGpuInstanceCreateComputeInstance", 1, 1, nvml.ERROR_UNKNOWN)
-	if _, record, err := mig.Apply(f.host, l, f.save); err == nil || !record.Empty() || f.State() != empty {
-		t.Errorf("%v, %+v\n%s", err, record, f.State())
 	}
 }
 
@@ -257,19 +228,6 @@ func TestRecordOfAnotherGPU(t *testing.T) {
 	r.GPU = "GPU-elsewhere"
 	if _, err := mig.Plan(f.device(), wants("3g.40gb"), owner(r)); !errors.Is(err, mig.ErrRecord) {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestEnablesAndRestoresMode(t *testing.T) {
-	f := open(t, fakegpu.H200)
-	f.SetMIG(0, false)
-	before := f.State()
-	done := f.apply("3g.71gb", "1g.18gb+me")
-	if !done.Device.MIG.Enabled || !f.last().EnabledMode {
-		t.Errorf("%+v, %+v", done.Device.MIG.Enabled, f.last())
-	}
-	if err := f.release(); err != nil || f.State() != before {
-		t.Errorf("%v\n%s", err, f.State())
 	}
 }
 

@@ -59,35 +59,6 @@ func TestStartAndStop(t *testing.T) {
 	}
 }
 
-func TestReadyLate(t *testing.T) {
-	t.Parallel()
-	o := newOptions(t)
-	file := filepath.Join(o.Directory, "go")
-	behave(t, o, "await "+file)
-	started := make(chan error, 1)
-	var c *Control
-	go func() {
-		var err error
-		c, err = Start(t.Context(), o)
-		started <- err
-	}()
-	eventually(t, "the daemon runs", func() bool { return len(leftovers(&directory{path: o.Directory})) > 0 })
-	select {
-	case err := <-started:
-		t.Fatal("ready before the daemon: ", err)
-	default:
-	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Stop(); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestStartFails(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -134,18 +105,6 @@ func TestStartIsCancelled(t *testing.T) {
 	cancel()
 	if err := <-failed; !errors.Is(err, context.Canceled) {
 		t.Error(err)
-	}
-}
-
-func TestTwoInOneDirectory(t *testing.T) {
-	t.Parallel()
-	o := newOptions(t)
-	c := start(t, o)
-	if _, err := Start(t.Context(), o); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "directory of its own") {
-		t.Error(err)
-	}
-	if err := healthy(t.Context(), c); err != nil {
-		t.Error("the first is disturbed: ", err)
 	}
 }
 

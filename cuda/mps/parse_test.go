@@ -35,29 +35,6 @@ func TestParsePIDs(t *testing.T) {
 	}
 }
 
-func TestParseStatus(t *testing.T) {
-	for _, status := range []string{StatusStarting, StatusActive, StatusFault} {
-		if got, err := parseStatus("status", status+"\n"); err != nil || got != status {
-			t.Errorf("%s: %s, %v", status, got, err)
-		}
-	}
-	for text, want := range map[string]error{
-		"": ErrOutput, "active": ErrOutput, "ACTIVE FAULT": ErrOutput, "DEFUNCT": ErrOutput, "Server not found": ErrOutput,
-	} {
-		if got, err := parseStatus("status", text); !errors.Is(err, want) || got != "" {
-			t.Errorf("%q: %s, %v", text, got, err)
-		}
-	}
-}
-
-func TestMissing(t *testing.T) {
-	for text, want := range map[string]bool{"Server not found\n": true, "server not found.": true, "Server 1 not found\n": true, "Server x not found": false, "": false, "Server": false} {
-		if got := missing(text); got != want {
-			t.Errorf("%q: %t", text, got)
-		}
-	}
-}
-
 // Whatever is printed, a parser returns what can be, or an error that quotes
 // no more than a line.
 func FuzzParse(f *testing.F) {

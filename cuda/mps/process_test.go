@@ -25,16 +25,3 @@ func TestServes(t *testing.T) {
 		}
 	}
 }
-
-func TestWatchedIsClosed(t *testing.T) {
-	w, err := watchProcess(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan bool)
-	go func() { ended <- w.wait() }()
-	w.close()
-	if <-ended {
-		t.Error("this process has ended")
-	}
-}

@@ -35,20 +35,6 @@ func TestControlDies(t *testing.T) {
 	}
 }
 
-// Servers that the death of their daemon does not end are killed.
-func TestOrphansDieWithControl(t *testing.T) {
-	t.Parallel()
-	o := newOptions(t)
-	behave(t, o, "orphan")
-	c := start(t, o)
-	server := serverOf(t, c)
-	kill(t, c.State().PID)
-	await(t, c, ControlDied)
-	if alive(server) {
-		t.Error("the server outlived its daemon")
-	}
-}
-
 // A dead server takes its clients along; the daemon stays and starts another
 // for the next client.
 func TestServerDies(t *testing.T) {

@@ -55,7 +55,6 @@ func Install(directory string) (string, error) {
 // Behave makes the current and later daemons of one pipe directory misbehave. Each line is
 // a verb and its argument:
 //
-//	await FILE       become ready when the file exists
 //	never            never become ready
 //	exit MESSAGE     print the message and exit at the start
 //	hang COMMAND     do not answer the command
