@@ -172,19 +172,6 @@ func TestChangesKeepOrderIndependence(outer *testing.T) {
 	})
 }
 
-func TestChangedPredictorDoesNotAllocate(t *testing.T) {
-	p := newSerial(t, 7)
-	use(t, p, testFile(7, 32, 32), 0, 1, 2, 3, 4, 5, 6)
-	if err := p.Drop(3); err != nil {
-		t.Fatal(err)
-	}
-	flat(t, p, 7)
-	groups, estimates := manyGroups(MaxRows), make([]models.Estimate, MaxRows)
-	if n := testing.AllocsPerRun(20, func() { p.Predict(groups, estimates) }); n != 0 {
-		t.Errorf("Predict allocates %v times", n)
-	}
-}
-
 // Nor is it believed of the next model that the same service has.
 func TestResetForgetsWhatWasLearned(t *testing.T) {
 	p, f := newSerial(t, 3), constant(testFile(3), 0.9)

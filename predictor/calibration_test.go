@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/overlapd/overlapd/models"
@@ -120,34 +119,6 @@ func TestFollowsADeviceThatChanges(t *testing.T) {
 	}
 }
 
-func TestFollowsADriftThatIsSlow(t *testing.T) {
-	c, d, keys := newTrained(), newDevice(1), pairs(3, sourceNetwork)
-	exceeded := 0
-	for range 3000 {
-		d.slow *= math.Exp(math.Log(1.5) / 3000)
-		exceeded += d.run(c, keys[:1], 1)
-	}
-	if exceeded > 90 {
-		t.Errorf("%d of 3000 exceed their bound", exceeded)
-	}
-	near1(t, "the latency", c.margin(keys[0]).latency, 1.5, 0.06)
-}
-
-// A shape that is always off is corrected by its own window, and the others
-// are not.
-func TestLearnsWhatAShapeIsOffBy(t *testing.T) {
-	c, d, keys := newTrained(), newDevice(2), pairs(3, sourceNetwork)
-	for range 400 {
-		for i, slow := range []float64{1, 1, 1.07} {
-			d.slow = slow
-			d.run(c, keys[i:i+1], 1)
-		}
-	}
-	for i, want := range []float64{1, 1, 1.07} {
-		near1(t, "the latency", c.margin(keys[i]).latency, want, 0.02)
-	}
-}
-
 // One run that takes five times as long changes nothing where the shape is
 // known well, and the bound by at most outlierStep where it is not.
 func TestHiccupsAreBounded(t *testing.T) {
@@ -170,19 +141,6 @@ func TestHiccupsAreBounded(t *testing.T) {
 			t.Errorf("after %d runs a hiccup raises the bound from %.3f to %.3f", runs, before.bound, highest)
 		}
 	}
-}
-
-// Fewer hiccups than agreeing are no slower device; whatever they raised is gone when the windows have moved on.
-func TestHiccupsAreForgotten(t *testing.T) {
-	c, d, keys := newTrained(), newDevice(4), pairs(2, sourceNetwork)
-	d.run(c, keys, 400)
-	before := c.margin(keys[0])
-	for range agreeing - 2 {
-		d.observe(c, keys[0], 5*tenMillis)
-	}
-	near1(t, "the latency", c.margin(keys[0]).latency, before.latency, 0.02)
-	d.run(c, keys, windowRuns+2*recentRuns)
-	near1(t, "the bound", c.margin(keys[0]).bound, before.bound, 0.05)
 }
 
 // A host that stalls adds to one run in four as much as it takes five times over, in
@@ -341,14 +299,6 @@ func TestShapesAreBounded(t *testing.T) {
 	c.observe(staleAfter+time.Second, late, 1, tenMillis, tenMillis)
 	if c.shapes[late] == nil || len(c.shapes) > maxShapes {
 		t.Errorf("a new shape did not take the place of a stale one; %d shapes", len(c.shapes))
-	}
-}
-
-func TestKeyOf(t *testing.T) {
-	g := groupOf(span(5, 0, 1, 1, 0), span(0, 0, 1, 1, 0), span(63, 0, 1, 1, 0))
-	key := keyOf(g.Spans, sourceSum)
-	if diff := cmp.Diff("[0 5 63]", fmt.Sprint(key.members())); diff != "" || key.source != sourceSum {
-		t.Error(diff)
 	}
 }
 

@@ -2,7 +2,6 @@ package predictor
 
 import (
 	"math"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -64,20 +63,6 @@ func TestEncodePaper(t *testing.T) {
 	}
 }
 
-func TestEncodeOneSpan(t *testing.T) {
-	e := newEncoder(twoModels(FeaturesModel))
-	got, base := encode(t, e, groupOf(part(0, 1, 3, 2, 0)))
-	if base != 300 {
-		t.Errorf("the base is %v; alone the span takes 300", base)
-	}
-	want := make([]float32, e.width)
-	copy(want, []float32{1, 1, 50. / 300, 1. / 3, 1, 10. / 60, 1, 1})
-	copy(want[e.width-groupInputs:], []float32{float32(math.Log(0.3)), 1, 1, 50. / 300})
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-}
-
 // Two spans that leave the device idle take as long as the longer one; two
 // that fill it take as long as both.
 func TestBaseIsLongestOrSum(t *testing.T) {
@@ -117,33 +102,6 @@ func TestCostsBetweenCells(t *testing.T) {
 	}
 }
 
-func TestCovers(t *testing.T) {
-	e := newEncoder(twoModels(FeaturesModel))
-	good := part(0, 0, 3, 8, 0)
-	for name, g := range map[string]models.Group{
-		"empty":           {},
-		"unknown model":   groupOf(good, part(2, 0, 1, 1, 0)),
-		"unbound":         groupOf(part(-1, 0, 1, 1, 0)),
-		"twice":           groupOf(good, good),
-		"too many spans":  groupOf(good, part(1, 0, 1, 1, 0), part(1, 1, 2, 1, 0)),
-		"large batch":     groupOf(part(0, 0, 3, 9, 0)),
-		"no batch":        groupOf(part(0, 0, 3, 0, 0)),
-		"long sequence":   groupOf(part(1, 0, 2, 1, 65)),
-		"negative length": groupOf(part(1, 0, 2, 1, -1)),
-		"sequence":        groupOf(part(0, 0, 3, 8, 1)),
-		"no operator":     groupOf(part(0, 1, 1, 8, 0)),
-		"operators":       groupOf(part(0, 0, 4, 8, 0)),
-		"start":           groupOf(part(0, -1, 3, 8, 0)),
-	} {
-		if e.features.Covers(g) {
-			t.Errorf("%s: covered", name)
-		}
-	}
-	if !e.features.Covers(groupOf(good)) || !e.features.Covers(groupOf(part(1, 0, 2, 2, 64), good)) {
-		t.Error("a group like those of the rows is not covered")
-	}
-}
-
 // manyModels draws features with costs, and a group that they cover.
 func manyModels(t *rapid.T, set string) (*Features, models.Group) {
 	f := &Features{Set: set, Spans: rapid.IntRange(1, 6).Draw(t, "spans")}
@@ -167,22 +125,6 @@ func manyModels(t *rapid.T, set string) (*Features, models.Group) {
 		}
 	}
 	return f, g
-}
-
-func TestOrderOfSpansChangesNothing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		f, g := manyModels(t, rapid.SampledFrom([]string{FeaturesPaper, FeaturesModel}).Draw(t, "set"))
-		if err := f.Validate(); err != nil {
-			t.Fatal(err)
-		}
-		e := newEncoder(f)
-		first, second := make([]float32, e.width), make([]float32, e.width)
-		base := e.encode(g, first)
-		g.Spans = rapid.Permutation(g.Spans).Draw(t, "order")
-		if again := e.encode(g, second); again != base || !slices.Equal(first, second) {
-			t.Fatalf("base %v and %v, inputs\n%v\n%v", base, again, first, second)
-		}
-	})
 }
 
 func TestInputsAreFinite(t *testing.T) {

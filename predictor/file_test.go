@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -24,57 +22,6 @@ func jsonOf(t testing.TB, f *File) string {
 		t.Fatal(err)
 	}
 	return string(data)
-}
-
-func TestFileRoundTrip(t *testing.T) {
-	f := testFile(3, 8, 4)
-	f.Created = time.Date(2024, 2, 29, 12, 0, 0, 0, time.UTC)
-	f.Seed = math.MaxUint64
-	path := filepath.Join(t.TempDir(), "x.predictor.json")
-	for range 2 { // the second time over the first
-		if err := f.WriteFile(path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(f, got); diff != "" {
-		t.Error(diff)
-	}
-	left, err := os.ReadDir(filepath.Dir(path))
-	if err != nil || len(left) != 1 {
-		t.Errorf("the folder holds %v, %v; want the file alone", left, err)
-	}
-}
-
-func TestWriteFileRefuses(t *testing.T) {
-	f := testFile(2, 4)
-	path := filepath.Join(t.TempDir(), "x.predictor.json")
-	if err := f.WriteFile(path); err != nil {
-		t.Fatal(err)
-	}
-	before, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Layers[0].Weights[0] = float32(math.Inf(1))
-	if err := f.WriteFile(path); !errors.Is(err, errDamaged) {
-		t.Errorf("an infinite weight: %v", err)
-	}
-	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
-		t.Errorf("the file that was there has changed, %v", err)
-	}
-	if err := testFile(2, 4).WriteFile(filepath.Join(path, "below a file")); err == nil {
-		t.Error("wrote below a file")
-	}
-}
-
-func TestReadFileOfNothing(t *testing.T) {
-	if _, err := ReadFile(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("got %v", err)
-	}
 }
 
 // Whatever is wrong with the text of a file is told, and which kind of wrong.

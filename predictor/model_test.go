@@ -1,7 +1,6 @@
 package predictor
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -67,28 +66,6 @@ func drawGroup(t *rapid.T, m int) models.Group {
 			rapid.IntRange(1, 8).Draw(t, "size"), id%2*rapid.IntRange(0, 64).Draw(t, "seq len")))
 	}
 	return g
-}
-
-// Whatever the weights, latencies are finite and positive.
-func TestPredictIsFinite(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		f := testFile(3, 8, 8)
-		f.Output = rapid.SampledFrom([]string{OutputRatio, OutputMicros}).Draw(t, "output")
-		for i := range f.Layers {
-			for k := range f.Layers[i].Weights {
-				f.Layers[i].Weights[k] *= float32(math.Pow(10, rapid.Float64Range(-20, 36).Draw(t, "scale")))
-			}
-		}
-		m, err := newModel(f)
-		if errors.Is(err, errDamaged) {
-			t.Skip("a weight is not finite")
-		}
-		micros := []float64{0}
-		m.predict([]models.Group{drawGroup(t, 3)}, micros)
-		if v := micros[0]; !(v >= leastMicros && v <= mostMicros) {
-			t.Fatalf("takes %v µs", v)
-		}
-	})
 }
 
 func TestLatency(t *testing.T) {

@@ -100,35 +100,6 @@ func TestKernelsGiveTheDefinition(t *testing.T) {
 	}
 }
 
-// What a row gives does not depend on the rows beside it.
-func TestRowsAreIndependent(t *testing.T) {
-	for name, k := range kernels() {
-		rng := rand.New(rand.NewPCG(3, 4))
-		n := newNetwork(t, randomLayers(rng, 50, 48, 33, 1))
-		n.forward = k
-		setRows(rng, n, MaxRows, 0.5)
-		together := append([]float32(nil), n.Run(MaxRows)...)
-		for r := range MaxRows {
-			copy(n.Row(0), n.Row(r))
-			if got := n.Run(1)[0]; got != together[r] {
-				t.Errorf("%s: row %d gives %v among others, %v alone", name, r, together[r], got)
-			}
-		}
-	}
-}
-
-func TestRunDoesNotAllocate(t *testing.T) {
-	rng := rand.New(rand.NewPCG(7, 8))
-	n := newNetwork(t, randomLayers(rng, 60, 32, 32, 32, 1))
-	setRows(rng, n, MaxRows, 0.5)
-	for name, k := range kernels() {
-		n.forward = k
-		if a := testing.AllocsPerRun(20, func() { n.Run(MaxRows) }); a != 0 {
-			t.Errorf("%s: Run allocates %v times", name, a)
-		}
-	}
-}
-
 func TestNetworkWithoutHiddenLayers(t *testing.T) {
 	n := newNetwork(t, []Layer{{Inputs: 3, Outputs: 1, Weights: []float32{1, 2, -4}, Bias: []float32{5}}})
 	copy(n.Row(0), []float32{1, 1, 1})

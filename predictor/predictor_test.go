@@ -171,18 +171,6 @@ func TestObserveCorrects(t *testing.T) {
 	}
 }
 
-func TestObserveOfOneSpan(t *testing.T) {
-	p := newSerial(t, 1)
-	whole := span(0, 0, 10, 1, 0)
-	for i := range 400 {
-		teach(t, p, 1, ms+time.Duration(i%2)*ms/10, whole)
-	}
-	e := ask(p, whole)
-	if e.Latency < ms || e.Latency > ms*11/10 || e.Bound < ms*109/100 || e.Bound > ms*12/10 {
-		t.Errorf("runs of 1 ms and 1.1 ms in turn are answered with %v", e)
-	}
-}
-
 func TestObserveRefusesGroups(t *testing.T) {
 	p := newSerial(t, 2)
 	for name, err := range map[string]error{
@@ -353,17 +341,6 @@ func TestCalibrationRestoreRefuses(t *testing.T) {
 		}
 		if n := p.Report(true).Shapes[0].Runs; n != 50 {
 			t.Errorf("%s: %d runs are left", name, n)
-		}
-	}
-}
-
-func TestNames(t *testing.T) {
-	for got, want := range map[string]string{
-		sourceSolo.String(): "solo", sourceNetwork.String(): "network", sourceSum.String(): "sum",
-		fallbackNames[fallbackSize]: "size beyond training",
-	} {
-		if got != want {
-			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -106,29 +106,6 @@ func TestSpanOfUnseenSeqLen(t *testing.T) {
 	near(t, solo, span(0, 0, 1, 4, 64), 40*ms)
 }
 
-func TestPredictSumsSpans(t *testing.T) {
-	solo := newSolo(t, 2, 1, 1)
-	set(t, solo, 0, 1, 0, 1*ms, 2*ms)
-	set(t, solo, 1, 1, 0, 4*ms)
-	groups := []models.Group{
-		{Spans: []models.Span{span(0, 0, 2, 1, 0), span(1, 0, 1, 1, 0)}},
-		{Spans: []models.Span{span(0, 1, 2, 1, 0)}},
-		{Spans: []models.Span{span(0, 0, 2, 1, 0), span(2, 0, 1, 1, 0)}}, // unknown
-		{},
-	}
-	estimates := []models.Estimate{{Latency: -1}, {Latency: -1}, {Latency: -1}, {Latency: -1}}
-	p := New(solo)
-	p.Predict(groups, estimates)
-	for i, want := range []time.Duration{7 * ms, 2 * ms, 0, 0} {
-		if estimates[i] != (models.Estimate{Latency: want, Bound: want}) {
-			t.Errorf("group %d: %v, want %v", i, estimates[i], want)
-		}
-	}
-	if n := testing.AllocsPerRun(100, func() { p.Predict(groups, estimates) }); n != 0 {
-		t.Errorf("Predict allocates %v times", n)
-	}
-}
-
 func TestNewSoloRefusesOperators(t *testing.T) {
 	for _, n := range []int{-1, 0, maxOperators + 1} {
 		if _, err := NewSolo(3, n); !errors.Is(err, errRange) {
@@ -175,31 +152,6 @@ func TestCellsAreBounded(t *testing.T) {
 	near(t, solo, span(0, 0, 1, MaxCells-1, 0), (MaxCells-1)*ms)
 	if n := len(solo.services[0].cells); n != MaxCells {
 		t.Errorf("%d cells", n)
-	}
-}
-
-func TestReset(t *testing.T) {
-	solo, err := NewSolo(2, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := solo.SetOperators(1, 1, 0, []int64{10, 20, 30}); err != nil {
-		t.Fatal(err)
-	}
-	if err := solo.Reset(1, 5); err != nil {
-		t.Fatal(err)
-	}
-	if d, ok := solo.Span(models.Span{Service: 1, End: 5, Size: 1}); ok {
-		t.Fatalf("after Reset the service takes %v; want it unknown", d)
-	}
-	if err := solo.SetOperators(1, 1, 0, []int64{1, 2, 3, 4, 5}); err != nil {
-		t.Fatal(err)
-	}
-	if d, ok := solo.Span(models.Span{Service: 1, End: 5, Size: 1}); !ok || d != 15 {
-		t.Fatalf("got %v, %v; want 15ns", d, ok)
-	}
-	if solo.Reset(3, 1) == nil || solo.Reset(-1, 1) == nil || solo.Reset(0, 0) == nil || solo.Reset(2, 0) == nil {
-		t.Fatal("Reset of an unknown service or to no operators succeeded")
 	}
 }
 
