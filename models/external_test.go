@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -87,14 +86,6 @@ func TestExternalData(t *testing.T) {
 		if inlined.External != nil || inlined.Name != init.Name || !bytes.HasSuffix(inlined.Raw, []byte(want)) {
 			t.Errorf("%s inlined: %+v", init.Name, inlined)
 		}
-	}
-}
-
-func TestInlineWithoutExternalData(t *testing.T) {
-	f := mustParse(t, withInitializers(testTensor("w", Float32, 1).sub(9, make(pb, 4))))
-	i := f.Graph.Initializers[0]
-	if d := cmp.Diff(i.Raw, f.Inline(i)); d != "" {
-		t.Error(d)
 	}
 }
 

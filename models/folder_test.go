@@ -6,34 +6,6 @@ import (
 	"testing"
 )
 
-func TestMapRegular(t *testing.T) {
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "a"), []byte("aaaa"))
-	d, err := openFolder(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.seal()
-	m, err := mapRegular(d.fd, "a", 4, 1)
-	if err != nil || string(m.data) != "aaaa" {
-		t.Fatalf("%q %v", m.data, err)
-	}
-	if err := unmap(m.data); err != nil {
-		t.Error(err)
-	}
-	_, err = mapRegular(d.fd, "a", 3, 1)
-	wantRefused(t, err, ErrLimit, "4 bytes")
-	if err := os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "b")); err != nil {
-		t.Fatal(err)
-	}
-	_, err = mapRegular(d.fd, "a", 4, 1)
-	wantRefused(t, err, ErrExternal, "2 names")
-	if m, err = mapRegular(d.fd, "a", 4, 0); err != nil {
-		t.Errorf("any number of names: %v", err)
-	}
-	unmap(m.data)
-}
-
 // A file of external data is mapped once, and what was mapped stays although
 // another one takes its place.
 func TestExternalDataStay(t *testing.T) {

@@ -5,15 +5,6 @@ import (
 	"testing"
 )
 
-func TestFunctions(t *testing.T) {
-	f := mustParse(t, testModel(testGraph("x", "y", call("f", "x", "y"))).
-		sub(25, testFunction("f", call("g", "x", "y"))).
-		sub(25, testFunction("g", testNode("Relu", "x", "y")).str(13, "")))
-	if len(f.Functions) != 2 || f.Functions[0].Name != "f" || f.Functions[0].Domain != "local" {
-		t.Errorf("functions: %v", f.Functions)
-	}
-}
-
 func TestFunctionRecursionIsRefused(t *testing.T) {
 	inSubgraph := testNode("If", "x", "y", graphAttribute("then_branch", testGraph("", "z", call("f", "x", "z"))))
 	for name, functions := range map[string][]pb{

@@ -2,8 +2,6 @@ package models
 
 import (
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestOrderIsVerified(t *testing.T) {
@@ -42,35 +40,6 @@ func TestOrderIsVerified(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			wantParseRefused(t, testModel(test.graph), ErrGraph, test.parts...)
 		})
-	}
-}
-
-// Converters that insert nodes append them.
-func TestNodesOutOfOrder(t *testing.T) {
-	sub := graphAttribute("body", testGraph("", "b", testNode("Relu", "h", "b")))
-	f := mustParse(t, testModel(testGraph("x a", "y", testNode("If", "c", "y", sub),
-		testNode("Relu", "x", "c"), testNode("Relu", "x", "h"))))
-	var order []string
-	for i := range f.Graph.Nodes {
-		order = append(order, f.Graph.Nodes[i].Name)
-	}
-	if d := cmp.Diff([]string{"Relu_c", "Relu_h", "If_y"}, order); d != "" {
-		t.Error(d)
-	}
-}
-
-func TestCaptures(t *testing.T) {
-	inner := graphAttribute("body", testGraph("i", "o",
-		testNode("Add", "i w", "t"), testNode("Add", "t m", "o")))
-	outer := testGraph("", "z",
-		testNode("Relu", "x", "m"),
-		testNode("Loop", "m", "z", inner))
-	f := mustParse(t, testModel(testGraph("x c", "y",
-		testNode("If", "c", "y", graphAttribute("then_branch", outer), graphAttribute("else_branch", testGraph("", "x")))).
-		sub(5, testTensor("w", Float32, 0))))
-	n := &f.Graph.Nodes[0]
-	if d := cmp.Diff([]string{"w", "x"}, n.Captures); d != "" || !n.Subgraphs {
-		t.Errorf("captures (subgraphs %v): %s", n.Subgraphs, d)
 	}
 }
 

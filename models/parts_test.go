@@ -28,22 +28,6 @@ func TestPartsPassBytesOn(t *testing.T) {
 	}
 }
 
-func TestPartsCutAGraph(t *testing.T) {
-	f := mustParse(t, testModel(testGraph("x", "y", testNode("Relu", "x", "h"), testNode("Neg", "h", "y"))))
-	p := &Parts{
-		IRVersion: f.IRVersion,
-		Opsets:    [][]byte{f.Opsets[0]},
-		Name:      "second",
-		Nodes:     [][]byte{f.Graph.Nodes[1].Raw},
-		Inputs:    [][]byte{AppendValueInfo(nil, "h", Type{})},
-		Outputs:   [][]byte{f.Graph.Outputs[0].Raw},
-	}
-	g := mustParse(t, p.Append(nil)).Graph
-	if g.Name != "second" || len(g.Nodes) != 1 || g.Inputs[0].Name != "h" || g.Inputs[0].Type.Kind != KindUnknown {
-		t.Errorf("%+v", g)
-	}
-}
-
 func genType(depth int) *rapid.Generator[Type] {
 	return rapid.Custom(func(t *rapid.T) Type {
 		kinds := []Kind{KindTensor, KindSparseTensor}

@@ -34,22 +34,3 @@ func TestTypesWithoutAName(t *testing.T) {
 		}
 	}
 }
-
-func TestTypeString(t *testing.T) {
-	tensor := TensorType(Float16, Dim{Value: -1, Name: "N"}, Dim{Value: 3}, Dim{Value: -1})
-	for want, ty := range map[string]Type{
-		"float16[N,3,?]":                 tensor,
-		"int64":                          {Kind: KindTensor, Elem: Int64},
-		"float32[]":                      TensorType(Float32),
-		"sequence(float16[N,3,?])":       {Kind: KindSequence, Item: &tensor},
-		"optional(float16[N,3,?])":       {Kind: KindOptional, Item: &tensor},
-		"map(int64,float16[N,3,?])":      {Kind: KindMap, Key: Int64, Item: &tensor},
-		"unknown":                        {},
-		"type 17":                        {Kind: KindTensor, Elem: 17},
-		"optional(sequence(type 22[2]))": {Kind: KindOptional, Item: &Type{Kind: KindSequence, Item: &Type{Kind: KindTensor, Elem: 22, HasShape: true, Shape: []Dim{{Value: 2}}}}},
-	} {
-		if got := ty.String(); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
-}

@@ -104,22 +104,6 @@ func TestBuildReplacesWrongFile(t *testing.T) {
 	}
 }
 
-func TestBuildReportsAll(t *testing.T) {
-	var last, size int64
-	_, err := Build("tiny_bert", t.TempDir(), seed, func(done, total int64) {
-		if total != size && size != 0 || done <= last {
-			t.Errorf("%d of %d after %d of %d", done, total, last, size)
-		}
-		last, size = done, total
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if last != size || size != lookup(t, "tiny_bert").Size() {
-		t.Errorf("ended at %d of %d", last, size)
-	}
-}
-
 func TestBuildOfUnknown(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Build("../tiny_mlp", dir, seed, nil); !errors.Is(err, errUnknown) {

@@ -66,23 +66,6 @@ func TestParams(t *testing.T) {
 	}
 }
 
-func TestSpecs(t *testing.T) {
-	for name, want := range map[string]string{
-		"resnet50":      "input float32[batch,3,224,224] -> output float32[batch,1000]",
-		"vgg19-fp16":    "input float16[batch,3,224,224] -> output float16[batch,1000]",
-		"inception_v3":  "input float32[batch,3,299,299] -> output float32[batch,1000]",
-		"tiny_add":      "INPUT0 int32[batch,16] INPUT1 int32[batch,16] -> OUTPUT0 int32[batch,16] OUTPUT1 int32[batch,16]",
-		"tiny_identity": "INPUT0 float32[batch,length] -> OUTPUT0 float32[batch,length]",
-		"bert-fp16": "input_ids int64[batch,sequence] attention_mask int64[batch,sequence] token_type_ids int64[batch,sequence]" +
-			" -> last_hidden_state float16[batch,sequence,768] pooler_output float16[batch,768]",
-	} {
-		e := lookup(t, name)
-		if got := describe(e.Inputs) + " -> " + describe(e.Outputs); got != want {
-			t.Errorf("%s: got %s, want %s", name, got, want)
-		}
-	}
-}
-
 func describe(specs []models.TensorSpec) string {
 	parts := make([]string, len(specs))
 	for i, s := range specs {

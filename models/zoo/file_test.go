@@ -3,7 +3,6 @@ package zoo
 import (
 	"bytes"
 	"errors"
-	"io"
 	"testing"
 )
 
@@ -36,23 +35,6 @@ func TestWriteStopsAtError(t *testing.T) {
 	}
 	if err := l.write(&failing{int(l.size)}, nil); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestProgressEndsAtSize(t *testing.T) {
-	l := encode(lookup(t, "tiny_bert").graph(), 1)
-	var steps int
-	var last int64
-	if err := l.write(io.Discard, func(done, _ int64) {
-		if done <= last {
-			t.Errorf("%d after %d", done, last)
-		}
-		steps, last = steps+1, done
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if last != l.size || steps != 1+2*len(l.tensors) {
-		t.Errorf("%d steps, the last at %d of %d", steps, last, l.size)
 	}
 }
 
