@@ -2,19 +2,11 @@ package ort
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
-
-func TestProviders(t *testing.T) {
-	names, err := openLibrary(t).Providers()
-	if err != nil || !slices.Contains(names, "CPUExecutionProvider") {
-		t.Errorf("%v, %v", names, err)
-	}
-}
 
 // TestCUDACannotStart asks for what the pinned library cannot do: it has CUDA
 // built in, but not the files beside it that a GPU needs.

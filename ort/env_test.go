@@ -77,25 +77,3 @@ func TestEnvOptionErrors(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestClosedEnv(t *testing.T) {
-	e, err := openLibrary(t).NewEnv(EnvOptions{IntraThreads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
-	calls := map[string]func() error{
-		"NewSession":         func() error { _, err := e.NewSession(nil, SessionOptions{}); return err },
-		"NewSessionFromFile": func() error { _, err := e.NewSessionFromFile("x", SessionOptions{}); return err },
-		"TensorOn":           func() error { _, err := e.TensorOn(nil, models.Float32, nil); return err },
-		"NewTensor":          func() error { _, err := e.NewTensor(models.Float32, nil); return err },
-		"Sequence":           func() error { _, err := e.Sequence(nil); return err },
-	}
-	for name, call := range calls {
-		if err := call(); !errors.Is(err, ErrClosed) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}

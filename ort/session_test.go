@@ -13,42 +13,6 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-func TestSessionRun(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1})
-	s := newSession(t, e, add())
-	x, _ := floats(t, e, []int64{3}, 1, 2, 3)
-	y, _ := floats(t, e, []int64{3}, 10, 20, 30)
-
-	results, err := s.Run([]*Value{x, y}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	closeAfter(t, results[0])
-	if diff := cmp.Diff([]float32{11, 22, 33}, values(t, results[0])); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]int64{3}, results[0].Shape()); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestSessionRunIntoOurMemory(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 2})
-	s := newSession(t, e, add())
-	x, _ := floats(t, e, []int64{2}, 1, 2)
-	z, got := floats(t, e, []int64{2})
-	results, err := s.Run([]*Value{x, x}, []*Value{z})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if results[0] != z {
-		t.Error("the given output was replaced")
-	}
-	if diff := cmp.Diff([]float32{2, 4}, got); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestSessionRunErrors(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	s := newSession(t, e, add())

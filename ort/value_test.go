@@ -99,21 +99,6 @@ func TestEmptyTensorRuns(t *testing.T) {
 	}
 }
 
-func TestNewTensor(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1})
-	v, err := e.NewTensor(models.Int32, []int64{2, 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	closeAfter(t, v)
-	if b, err := v.Bytes(); err != nil || len(b) != 16 {
-		t.Errorf("%d bytes, %v", len(b), err)
-	}
-	if v, err := e.NewTensor(models.Int32, []int64{-2}); err == nil {
-		t.Errorf("a tensor of shape %v was made", v.Shape())
-	}
-}
-
 func TestStrings(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	s := newSession(t, e, unary("Identity", tensorOf(models.String, "n", 2)))

@@ -346,43 +346,6 @@ func TestLoadONNXWithoutDriver(t *testing.T) {
 	loadTiny(t, spec)
 }
 
-// TestTF32 takes convolutions of half precision to the tensor cores, and nothing of
-// float32 with them.
-func TestTF32(t *testing.T) {
-	for _, elem := range []models.DataType{models.Float16, models.Float32} {
-		g := newGraph()
-		weights := func(name string, elem models.DataType, dims ...int64) string {
-			return g.weights(name, elem, dims, make([]byte, elements(dims)*int64(elem.Bytes())))
-		}
-		g.input("x", elem, open, 2, 2, 2)
-		g.input("z", models.Float32, open, 8)
-		g.node("Conv", list("x", weights("first", elem, 2, 2, 1, 1)), list("a"))
-		g.node("Relu", list("a"), list("b"))
-		g.node("Conv", list("b", weights("second", elem, 2, 2, 1, 1)), list("c"))
-		g.node("MatMul", list("z", weights("matrix", models.Float32, 8, 8)), list("d"))
-		g.node("Conv", list("c", weights("third", elem, 2, 2, 1, 1), weights("bias", elem, 2)), list("e"))
-		g.output("e", elem)
-		g.output("d", models.Float32)
-		half := elem == models.Float16
-		for target, want := range map[int][]bool{
-			0: {half, false, half, false, half}, // at every node
-			1: {false},
-			2: {half, false}, // after the second node
-		} {
-			t.Run(fmt.Sprint(elem, target), func(t *testing.T) {
-				env := openEnv(t)
-				device, fake := openFakeGPU(t, env, fakeSpec{})
-				path, cache := g.write(t), t.TempDir()
-				plant(t, env, device, path, cache) // the optimizer for the CPU would make all of it float32
-				m := openCut(t, env, Config{Path: path, CacheDir: cache, Target: target, Device: device})
-				if !m.loaded.cacheHit || !slices.Equal(fake.half, want) {
-					t.Errorf("sessions for half precision %v, expected %v", fake.half, want)
-				}
-			})
-		}
-	}
-}
-
 // TestGPUSynchronizes runs segments whose kernels may leave pinned memory behind, and no
 // others, so that it is given back now and then, each in a batch of its own.
 func TestGPUSynchronizes(t *testing.T) {

@@ -123,24 +123,6 @@ func TestDamagedCache(t *testing.T) {
 	}
 }
 
-// TestOneCacheFile loads two models and the first again.
-func TestOneCacheFile(t *testing.T) {
-	env := openEnv(t)
-	dir := t.TempDir()
-	for i, name := range list("tiny_mlp", "tiny_add", "tiny_mlp") {
-		m := openCut(t, env, Config{Path: openZoo(t, name), CacheDir: dir})
-		if m.loaded.cacheHit != (i == 2) {
-			t.Errorf("load %d: cache hit %t", i, m.loaded.cacheHit)
-		}
-	}
-	if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) != 2 {
-		t.Errorf("%d files in the cache, expected 2", len(files))
-	}
-	if files, _ := filepath.Glob(filepath.Join(dir, ".*")); len(files) != 0 {
-		t.Errorf("%q were left behind", files)
-	}
-}
-
 // TestWarmNeedsPlainInputs warms models that zeros cannot be made for.
 func TestWarmNeedsPlainInputs(t *testing.T) {
 	g := newGraph()

@@ -208,25 +208,6 @@ func (w *daemonEnd) tensors(q wire.QueryTensors) wire.QueryTensors {
 	return t
 }
 
-func TestWarmSizes(t *testing.T) {
-	for _, c := range []struct {
-		largest        int
-		far, convolves bool
-		want           []int
-	}{
-		{1, false, false, []int{1}},
-		{1, true, false, []int{1}},
-		{8, false, true, []int{1, 8}},
-		{4, true, false, []int{1, 2, 3, 4}},
-		{100, true, false, []int{1, 2, 4, 8, 16, 32, 64, 100}},
-		{12, true, true, []int{1, 2, 4, 8, 12}},
-	} {
-		if got := warmSizes(c.largest, c.far, c.convolves); !slices.Equal(got, c.want) {
-			t.Errorf("%+v: %v", c, got)
-		}
-	}
-}
-
 // TestWarmLengths warms up each sequence length with each batch size, and fails
 // where the device does.
 func TestWarmLengths(t *testing.T) {

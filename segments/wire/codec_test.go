@@ -1,12 +1,10 @@
 package wire
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/overlapd/overlapd/models"
 )
@@ -71,15 +69,5 @@ func TestNotesAreBounded(t *testing.T) {
 	var ready Info
 	if err := Decode(payload, &ready); err != nil || len(ready.Cut.Reason) > maxMessageBytes {
 		t.Errorf("%v", err)
-	}
-}
-
-// The text of a failure goes to clients, so it is text.
-func TestFailedIsText(t *testing.T) {
-	payload, _ := appendPayload(nil, &Failed{Message: "12"})
-	payload = bytes.Replace(payload, []byte("12"), []byte("\xff\xfe"), 1)
-	var m Failed
-	if err := Decode(payload, &m); err != nil || !utf8.ValidString(m.Err().Error()) {
-		t.Errorf("%q, %v", m.Message, err)
 	}
 }

@@ -283,25 +283,6 @@ func TestServeTakesRunsAhead(t *testing.T) {
 	}
 }
 
-func TestServeStops(t *testing.T) {
-	w := startLoaded(t, func(w *workerTest) {
-		w.engine.onStep = func(op int) {
-			if op == 1 {
-				w.outputs.Stop(5)
-			}
-		}
-	})
-	w.send(&wire.Run{Batch: 1, End: 4, Size: 1, Stop: 5, Queries: []wire.QueryTensors{w.query(1, "a")}})
-	if d := expect[*wire.Done](w); d.Reached != 2 || d.Finished() {
-		t.Fatalf("stopped run: %+v", d)
-	}
-	// The next run has another word and is not stopped; nor is the batch gone.
-	w.send(&wire.Run{Batch: 1, Start: 2, End: 4, Size: 1, Stop: 6})
-	if d := expect[*wire.Done](w); !d.Finished() {
-		t.Fatalf("run after the stop: %+v", d)
-	}
-}
-
 // In back-to-back execution, the engine sees each query as a batch of its own.
 func TestServeRunsBackToBack(t *testing.T) {
 	stop := false
@@ -646,16 +627,5 @@ func TestKilledSaysNothing(t *testing.T) {
 	w.end(ErrKilled)
 	if kind, payload, err := w.frames.Next(); err == nil {
 		t.Errorf("it says %s: %q", kind, payload)
-	}
-}
-
-func TestLoadFailedHasACode(t *testing.T) {
-	for want, fault := range map[error]error{wire.ErrDeviceFull: wire.ErrDeviceFull, wire.ErrEngine: errors.New("something else")} {
-		w := startWorker(t, func(wire.LoadSpec, Memory, ProgressFunc) (Engine, error) { return nil, fault })
-		w.send(&wire.LoadSpec{})
-		if f := expect[*wire.Failed](w); !errors.Is(f.Err(), want) || f.Message != fault.Error() {
-			t.Errorf("%+v", f)
-		}
-		w.end(ErrLoadFailed)
 	}
 }
