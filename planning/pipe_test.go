@@ -176,43 +176,6 @@ func TestPipeIsBest(t *testing.T) {
 	}
 }
 
-// TestPipeBySolver has a solver of mixed integer linear programs find the same objectives
-// with the whole problem, and checks its plans like ours.
-func TestPipeBySolver(t *testing.T) {
-	how := installed(t)
-	for seed := range uint64(12) {
-		services, devices := tinyCase(rand.New(rand.NewPCG(seed, 2)), 1+int(seed%2))
-		p, err := newPipes(ctx(), services, devices, 3, false, how)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found, _, err := p.plan()
-		if errors.Is(err, errNoPlan) {
-			continue
-		}
-		least := infinite
-		for i, s := range services {
-			sum := 0.0
-			for _, a := range found {
-				if a.service == i {
-					sum += a.rate
-				}
-			}
-			least = min(least, sum/s.Rate)
-		}
-		b := &box{pipes: p, relaxed: p.relax(func(_, _ int) bool { return true })}
-		b.fit()
-		better, bound := b.bySolver()
-		if !near(bound, least) {
-			t.Errorf("seed %d: the solver finds %v (%s), the search %v", seed, bound, p.note, least)
-		}
-		p.spread(better)
-		if plan, err := p.finishPipes(devices, better, bound); err != nil || !near(plan.Objective, least) || len(a2(services, plan, 3)) > 0 {
-			t.Errorf("seed %d: the solver's plan: %v, %v", seed, plan, err)
-		}
-	}
-}
-
 // TestPipeOfMany holds plans for more devices than the search has room for against their
 // bounds.
 func TestPipeOfMany(t *testing.T) {

@@ -118,23 +118,6 @@ func placeTrial(t *testing.T, seed uint64) trial {
 	}
 }
 
-// TestPlaceEverywhere sees everything run everywhere where memory lets it.
-func TestPlaceEverywhere(t *testing.T) {
-	services := randomServices(rand.New(rand.NewPCG(1, 1)), 7, 2, 100)
-	plan, err := Place(ctx(), services, equalDevices(4, 2000), alone())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range plan.Services {
-		if len(s.Devices) != 4 {
-			t.Errorf("%s runs on %v", s.Name, s.Devices)
-		}
-	}
-	if plan.Objective != plan.Bound {
-		t.Errorf("objective %v, bound %v", plan.Objective, plan.Bound)
-	}
-}
-
 // TestGreedy puts services on devices by memory alone.
 func TestGreedy(t *testing.T) {
 	device := func(name string, memory float64) Device { return Device{Name: name, Memory: memory} }
