@@ -42,34 +42,6 @@ func span(model, start, end, size, seqLen int) models.Span {
 
 func group(spans ...models.Span) models.Group { return models.Group{Spans: spans} }
 
-// The golden file has what real ones have: slots in any order, empty ones,
-// spans of nothing, CRLF.
-func TestReadCSV(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("testdata", "three.csv"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := &Dataset{
-		Models: []Model{{Name: "aaa", Operators: 12}, {Name: "bbb", Operators: 7}, {Name: "with, comma", Operators: 3}},
-		Rows: []Row{
-			{Group: group(span(0, 3, 12, 4, 64), span(1, 0, 7, 2, 0)), Median: 9307, Mean: 10618.25, Std: 2415.5},
-			{Group: group(span(0, 0, 1, 1, 8), span(1, 2, 7, 8, 0), span(2, 0, 3, 1, 0)), Median: 100, Mean: 100.5, Std: 0},
-			{Group: group(span(1, 0, 7, 32, 0)), Median: 0.25, Mean: 1e6, Std: 1.5},
-			{Group: group(span(0, 5, 12, 4, 16)), Median: 12, Mean: 13, Std: 1},
-		},
-	}
-	for name, text := range map[string]string{
-		"as it is":  string(text),
-		"CRLF":      strings.ReplaceAll(string(text), "\n", "\r\n"),
-		"with mark": "\ufeff" + string(text),
-		"var":       strings.Replace(string(text), "std", "var", 1),
-	} {
-		if d := cmp.Diff(want, mustRead(t, text)); d != "" {
-			t.Errorf("%s:\n%s", name, d)
-		}
-	}
-}
-
 func TestWriteCSV(t *testing.T) {
 	d := &Dataset{
 		Models: []Model{{Name: "a", Operators: 9}, {Name: "b", Operators: 5}},
@@ -169,17 +141,6 @@ func (e endless) Read(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
-
-func TestReadFailure(t *testing.T) {
-	_, err := readCSV(io.MultiReader(strings.NewReader(pairHeader), brokenReader{}), "f.csv")
-	if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), "f.csv") {
-		t.Errorf("got %v", err)
-	}
-}
-
-type brokenReader struct{}
-
-func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // FuzzReadCSV reads anything; what is taken must be sound, and the same after
 // it was written and read again.

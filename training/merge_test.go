@@ -146,33 +146,3 @@ func TestReadPath(t *testing.T) {
 		t.Errorf("a file of something else: %v", err)
 	}
 }
-
-// The original system's measurements are not in the repository.
-func TestReadOriginalMeasurements(t *testing.T) {
-	dir := os.Getenv("OVERLAPD_SHARED_DATA")
-	if dir == "" {
-		t.Skip("OVERLAPD_SHARED_DATA names no folder with abacus-a100")
-	}
-	pairs, err := ReadPath(filepath.Join(dir, "abacus-a100", "pairs"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sets := map[string]bool{}
-	for _, r := range pairs.Rows {
-		if len(r.Group.Spans) == 2 {
-			sets[pairs.Models[r.Group.Spans[0].Service].Name+" "+pairs.Models[r.Group.Spans[1].Service].Name] = true
-		}
-	}
-	if len(pairs.Rows) != 37596 || len(sets) != 21 {
-		t.Errorf("%d rows of %d pairs", len(pairs.Rows), len(sets))
-	}
-	want := []Model{{Name: "bert", Operators: 12}, {Name: "inception_v3", Operators: 14}, {Name: "resnet101", Operators: 35},
-		{Name: "resnet152", Operators: 52}, {Name: "resnet50", Operators: 18}, {Name: "vgg16", Operators: 19}, {Name: "vgg19", Operators: 22}}
-	if d := cmp.Diff(want, pairs.Models); d != "" {
-		t.Error(d)
-	}
-	quad, err := ReadPath(filepath.Join(dir, "abacus-a100", "quad"))
-	if err != nil || len(quad.Rows) != 19637 {
-		t.Errorf("quadruplets: %d rows, %v", len(quad.Rows), err)
-	}
-}

@@ -112,23 +112,6 @@ func TestRepeatsFollowTheNoise(t *testing.T) {
 	}
 }
 
-// One hiccup does not make a group run more often, and does not move its
-// median.
-func TestHiccup(t *testing.T) {
-	if e := relativeError([]float64{100, 100, 101, 900, 99}); e > 0.01 {
-		t.Errorf("relative error %v", e)
-	}
-	if r := newRow(group(), []float64{100, 100, 101, 900, 99}); r.Median != 100 || r.Mean != 260 || math.Abs(r.Std-357.8) > 0.1 || r.Repeats != 5 {
-		t.Errorf("row %+v", r)
-	}
-	if r := newRow(group(), []float64{3, 5}); r.Median != 4 {
-		t.Errorf("median of two: %v", r.Median)
-	}
-	if r := newRow(group(), []float64{7}); r.Median != 7 || r.Mean != 7 || r.Std != 0 {
-		t.Errorf("row of one run: %+v", r)
-	}
-}
-
 func TestRelativeErrorIsThatOfTheMedian(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	const runs, trials = 25, 2000
@@ -294,23 +277,6 @@ func TestAnythingMayFail(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestAgain(t *testing.T) {
-	d := newDevice(t, testOptions(5), nil, nil)
-	first, _ := d.s.Next()
-	d.s.Again(time.Second)
-	second, ok := d.s.Next()
-	if !ok || second.Group.Spans[0].Batch == first.Group.Spans[0].Batch {
-		t.Errorf("the disturbed step came again as %+v", second)
-	}
-	second.Group.Spans[0].Batch = first.Group.Spans[0].Batch
-	if diff := cmp.Diff(first, second); diff != "" {
-		t.Error(diff)
-	}
-	if p := d.s.Progress(); p.Spent != time.Second || p.Done != 0 {
-		t.Errorf("progress %+v", p)
-	}
 }
 
 // A worker that was restarted pays for its first runs again.

@@ -16,17 +16,6 @@ func readSolo(t *testing.T, text string) ([]SoloTime, error) {
 	return ReadSoloFile(path)
 }
 
-func TestReadSolo(t *testing.T) {
-	got, err := readSolo(t, "model,batch,seq_len,min_ms,p05_ms\nbert,4,64,10.5,11\nvgg16,8,0,4,5\n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []SoloTime{{Model: "bert", Size: 4, SeqLen: 64, Micros: 10500}, {Model: "vgg16", Size: 8, Micros: 4000}}
-	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
-		t.Errorf("got %+v", got)
-	}
-}
-
 func TestReadSoloFaults(t *testing.T) {
 	const header = "model,batch,seq_len,min_ms\n"
 	for text, want := range map[string]string{

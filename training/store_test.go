@@ -121,18 +121,6 @@ func rowSet(d *Dataset) map[string]Row {
 	return set
 }
 
-func TestStoreRefusesWhatIsNoDataset(t *testing.T) {
-	s, _ := openStore(t, t.TempDir())
-	d := measured("d")
-	d.Rows[3].Median = 0
-	if err := s.Append(d); !errors.Is(err, ErrFormat) {
-		t.Errorf("got %v", err)
-	}
-	if list, err := s.List(); err != nil || len(list) != 0 {
-		t.Errorf("something was stored: %+v, %v", list, err)
-	}
-}
-
 // While measuring, a few rows are added after every group. What that costs
 // must not grow with what is there.
 func TestAppendRewritesNothing(t *testing.T) {

@@ -150,17 +150,6 @@ func TestDivisionOfMany(t *testing.T) {
 	}
 }
 
-func TestLoadsAreBalanced(t *testing.T) {
-	v := &divider{size: 2, devices: 2, busy: []float64{0.9, 0.8, 0.1, 0.2}, set: func([]int) (float64, bool) { return 0, false }}
-	for range v.busy {
-		v.pairs = append(v.pairs, slices.Repeat([]pairGain{{log: .5}}, 4))
-	}
-	devices, _ := v.divide()
-	if fmt.Sprint(devices) != "[[0 2] [1 3]]" {
-		t.Errorf("divided into %v", devices)
-	}
-}
-
 func TestMeasuredSetIsTaken(t *testing.T) {
 	v := randomDivider(rand.New(rand.NewPCG(3, 3)), 6, 3, 2)
 	v.busy = make([]float64, 6)

@@ -136,22 +136,6 @@ func TestPoolSearchIsNearBest(t *testing.T) {
 	}
 }
 
-// What keeps little of the device busy goes with what fills it.
-func TestPoolsOverlap(t *testing.T) {
-	p := randomPooler(1, 4)
-	for i := range p.services {
-		p.services[i] = Service{Name: string(rune('a' + i)), Model: "m", QPS: 800, Target: time.Second, Memory: 50}
-		p.sizes[i] = []batchTimes{{queries: 1, micros: 1000, work: []float64{950, 950, 50, 50}[i]}}
-	}
-	plan, _, err := p.divide(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if plan.Devices != 2 || len(plan.Pools[0].Services) != 2 || slices.Contains(plan.Pools[0].Services, "b") || plan.Others[0].Name != "equal loads" || plan.Others[2].Devices != 4 {
-		t.Errorf("%+v", plan)
-	}
-}
-
 func TestPoolsRefused(t *testing.T) {
 	for want, change := range map[string]func(*pooler){
 		"9 pools of 3 services":       func(p *pooler) { p.options.Pools = 9 },

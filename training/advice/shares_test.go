@@ -16,15 +16,6 @@ func filled(part float64) (list []batchTimes) {
 	return list
 }
 
-func TestBatchInShare(t *testing.T) {
-	b := filled(0.4)[1]
-	for percent, want := range map[int]float64{100: 8000, 40: 8000, 20: 16000, 10: 32000} {
-		if got := b.in(percent); !near(got, want, 1e-9) {
-			t.Errorf("in %d %% a batch takes %v, want %v", percent, got, want)
-		}
-	}
-}
-
 // Batches in turns are as large as targets allow, and run at the same time where that pays.
 func TestTogether(t *testing.T) {
 	p := &panel{services: []Service{{Name: "a", QPS: 100, Target: 100 * time.Millisecond}, {Name: "b", QPS: 100, Target: 100 * time.Millisecond}}}

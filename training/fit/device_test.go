@@ -156,21 +156,3 @@ func TestSpreadOfRows(t *testing.T) {
 		t.Errorf("runs have mean %v and deviation %v, want 0.25 and 1", sum, std)
 	}
 }
-
-func TestSpreadOfFewRows(t *testing.T) {
-	rows := synthetic(100, 1).Rows
-	if s := spreadOf(rows); len(s.Bands) == 0 {
-		t.Error("where there are few rows of each kind, no run differs")
-	}
-}
-
-func TestRepeated(t *testing.T) {
-	row := func(micros float64, start int) training.Row {
-		return training.Row{Median: micros, Group: models.Group{Spans: []models.Span{{Start: start, End: 9}}}}
-	}
-	rows := []training.Row{row(100, 0), row(100, 0), row(100, 1), row(300, 2)}
-	off, of := repeated(rows, []training.Row{row(80, 0), row(50, 1)})
-	if of != 1 || math.Abs(off-25) > 1e-9 {
-		t.Errorf("%d rows are off %v %%, want 1 that is off 25", of, off)
-	}
-}

@@ -105,48 +105,6 @@ func checkGradients(t *testing.T, p *perceptron, gradients [][]float32, of lossO
 	}
 }
 
-// Scaling of inputs and output goes into the layers.
-func TestLayersTakeRawInputs(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 1))
-	p := newPerceptron([]int{2, 6, 1}, 4, relative, 1, random)
-	in := &inputs{width: 2, values: []float32{1, 10, 2, 30, 3, 20}, bases: make([]float64, 3)}
-	raw := append([]float32(nil), in.values...)
-	s := newScaling(in)
-	s.apply(in)
-	for i := range in.rows() {
-		want := 3 * forward(p.layers(identity(2), 1), in.row(i))
-		if got := forward(p.layers(s, 3), raw[2*i:2*i+2]); math.Abs(got-want) > 1e-5 {
-			t.Errorf("row %d: %v, want %v", i, got, want)
-		}
-	}
-}
-
-func TestScaling(t *testing.T) {
-	in := &inputs{width: 2, values: []float32{1, 5, 3, 5}, bases: make([]float64, 2)}
-	s := newScaling(in)
-	s.apply(in)
-	for i, want := range []float32{-1, 0, 1, 0} {
-		if in.values[i] != want {
-			t.Errorf("standardised to %v", in.values)
-			break
-		}
-	}
-}
-
-func TestRates(t *testing.T) {
-	if cosine(0, 10) != 1 || math.Abs(cosine(5, 10)-0.5) > 1e-9 {
-		t.Error("the cosine does not fall from 1")
-	}
-	for _, c := range []struct{ step, low, high int }{{0, 9, 11}, {5, 50, 60}, {10, 99, 101}, {55, 49, 51}, {99, 0, 1}} {
-		if r := 100 * oneCycle(c.step, 100); r < float64(c.low) || r > float64(c.high) {
-			t.Errorf("step %d of 100: a rate of %.1f %%", c.step, r)
-		}
-	}
-	if r := oneCycle(0, 3); r != 1 {
-		t.Errorf("without room to rise: %v", r)
-	}
-}
-
 func TestOptimizersFindTheLowest(t *testing.T) {
 	for name, o := range map[string]optimizer{"sgd": &sgd{}, "adam": &adam{}} {
 		p := param{values: []float32{4, -3}, decays: true}

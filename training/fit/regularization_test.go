@@ -3,7 +3,6 @@ package fit
 import (
 	"math"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -147,33 +146,5 @@ func TestShrinkToCosts(t *testing.T) {
 		if math.Abs(got[i]/want-1) > 1e-6 {
 			t.Fatalf("row %d: %v, by costs alone %v", i, got[i], want)
 		}
-	}
-}
-
-func TestTrialPredictsEachRow(t *testing.T) {
-	d := synthetic(101, 1)
-	o := quick()
-	made, err := tryCosts(t.Context(), d, d.Rows, &o, costPriorSets[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, base := range made.bases {
-		if !(base > 0) {
-			t.Errorf("row %d: %v", i, base)
-		}
-	}
-	if len(made.files) != trialFolds {
-		t.Errorf("%d files", len(made.files))
-	}
-}
-
-func TestRegularizationText(t *testing.T) {
-	many := regularization{Costs: "loose", Decay: 0.1, Kept: 1}
-	if text := many.text(); text != "costs held loose, weights decay by 0.1" {
-		t.Error(text)
-	}
-	few := regularization{Costs: "rigid", Decay: 1, Kept: 0.25, Folds: 4, CostsError: 7, Error: 6.5}
-	if text := few.text(); !strings.Contains(text, "25 % of the correction kept") || !strings.Contains(text, "6.50 %") {
-		t.Error(text)
 	}
 }

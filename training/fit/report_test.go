@@ -5,13 +5,11 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/training"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -73,26 +71,5 @@ func TestErrorsOf(t *testing.T) {
 	}
 	if q := errorsOf([]point{{measured: 100, predicted: -5}}).Quantiles; q.P99 != 100 {
 		t.Errorf("a negative prediction gives a quotient of %v", q.P99)
-	}
-}
-
-func TestWorstRowsComeFirst(t *testing.T) {
-	r := fixedReport()
-	if len(r.Worst) != 6 || r.Worst[0].Predicted/r.Worst[0].Measured < 1.049 {
-		t.Errorf("%+v", r.Worst)
-	}
-	if text := groupText(synthetic(6, 1), &training.Row{Group: synthetic(6, 1).Rows[0].Group}); !strings.Contains(text, "batch") {
-		t.Errorf("a group reads %q", text)
-	}
-}
-
-// TestScatterIsLogarithmic draws latencies of a few orders of magnitude so that all are seen.
-func TestScatterIsLogarithmic(t *testing.T) {
-	c := scatter([]point{{measured: 100, predicted: 90}, {measured: 1e5, predicted: 1.2e5}})
-	if same := c.Series[1]; !c.Log || same.X[0] != 0.1 || same.X[1] != 100 || same.Y[1] != 100 {
-		t.Errorf("%+v", c)
-	}
-	if c := scatter(nil); len(c.Series[1].X) != 0 {
-		t.Errorf("of nothing: %+v", c)
 	}
 }

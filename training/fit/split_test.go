@@ -62,21 +62,6 @@ func TestGroupedSplitKeepsConfigurationsApart(t *testing.T) {
 	}
 }
 
-func TestFoldsTestEachRowOnce(t *testing.T) {
-	rows := synthetic(501, 1).Rows
-	o := DefaultOptions()
-	o.Split = SplitFolds
-	seen := make([]int, len(rows))
-	for _, f := range folds(t, rows, o) {
-		for _, i := range f.test {
-			seen[i]++
-		}
-	}
-	if i := slices.IndexFunc(seen, func(n int) bool { return n != 1 }); i >= 0 {
-		t.Errorf("row %d is tested %d times", i, seen[i])
-	}
-}
-
 func TestSplitRefusesFewRows(t *testing.T) {
 	o := DefaultOptions()
 	if _, err := split(synthetic(training.LeastRows, 1).Rows, &o, rand.New(rand.NewPCG(1, 0))); err != nil {
