@@ -63,16 +63,6 @@ func TestMoments(t *testing.T) {
 	}
 }
 
-// TestStates finds the rate of two states between them, weighed by their times,
-// and bursts.
-func TestStates(t *testing.T) {
-	a := Arrivals{Process: MMPP, States: []State{{10, 0.3}, {190, 0.1}}}
-	qps, variation := moments(arrivalTimes(t, a, 300_000))
-	if math.Abs(qps-55) > 2 || variation < 1.5 {
-		t.Errorf("%.2f queries per second that vary by %.2f, want 55, in bursts", qps, variation)
-	}
-}
-
 // TestLoads finds each minute as full as it should be.
 func TestLoads(t *testing.T) {
 	loads := []float64{6000, 0, 12000}
@@ -85,17 +75,6 @@ func TestLoads(t *testing.T) {
 		if math.Abs(counts[i]-loads[i]) > 4*math.Sqrt(loads[i]) {
 			t.Errorf("minute %d has %v queries, want about %v", i, counts[i], loads[i])
 		}
-	}
-}
-
-func TestTimesAreTaken(t *testing.T) {
-	a := Arrivals{Process: Times, Times: []time.Duration{0, time.Second, time.Second, 4 * time.Second}, Scale: 2}
-	want := []time.Duration{0, time.Second / 2, time.Second / 2, 2 * time.Second}
-	if got := arrivalTimes(t, a, 0); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	if got := arrivalTimes(t, a, 2); !slices.Equal(got, want[:2]) {
-		t.Errorf("got %v, want two", got)
 	}
 }
 

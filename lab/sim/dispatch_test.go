@@ -36,20 +36,6 @@ func TestDispatch(t *testing.T) {
 	}
 }
 
-// TestBalance finds fewer violations the more a dispatcher knows, and each
-// device busy.
-func TestBalance(t *testing.T) {
-	violations := map[string]float64{}
-	for _, way := range dispatches {
-		sc := busyScenario("edf")
-		sc.Devices, sc.Dispatch, sc.Arrivals.QPS, sc.Check = 4, way, 480, true
-		violations[way] = run(t, sc).Violations
-	}
-	if !(violations[Pool] < violations[LeastLoaded] && violations[LeastLoaded] < violations[RoundRobin] && violations[RoundRobin] < violations[Random]) {
-		t.Errorf("violations %v", violations)
-	}
-}
-
 // TestBalancerKnowsOfAnswers: a query that comes when the only one before it is answered goes
 // to the same device, which is the first of those with the fewest queries.
 func TestBalancerKnowsOfAnswers(t *testing.T) {

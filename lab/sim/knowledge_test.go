@@ -10,16 +10,6 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// TestKnowsNothing serves as a server without predictions does: the third query
-// starts before its deadline and is late, the fourth is dropped at its own.
-func TestKnowsNothing(t *testing.T) {
-	sc := plainScenario(Query{}, Query{}, Query{}, Query{})
-	sc.Knows = KnowsNothing
-	if r := run(t, sc); r.Answered != 3 || r.Late != 1 || r.Dropped != 1 || r.Violations != 0.5 {
-		t.Errorf("got %+v", r)
-	}
-}
-
 // TestKnowledgeUnderSJF serves queries of 10, 25 and 10 ms that wait for one of
 // 10 ms, with 33 ms for each. The long one goes last where the order is known:
 // who knows all drops it then, who does not runs it late. Who knows nothing runs
@@ -49,17 +39,6 @@ func TestKnowledgeUnderSJF(t *testing.T) {
 			if d := cmp.Diff(want, got); d != "" {
 				t.Errorf("knowing %q, planned %t: %s", knows, plan, d)
 			}
-		}
-	}
-}
-
-// TestLessKnowledgeRunsAlone neither overlaps nor merges.
-func TestLessKnowledgeRunsAlone(t *testing.T) {
-	for _, knows := range []string{KnowsOrder, KnowsNothing} {
-		sc := busyScenario("overlap")
-		sc.Knows, sc.Predictor = knows, formulaPredictor(t, sc.Device.(*formula), 1)
-		if r := run(t, sc); len(r.Groups) != 1 || r.Merged != 0 || r.Late == 0 {
-			t.Errorf("knowing %s: groups %v, %d merged, %d late", knows, r.Groups, r.Merged, r.Late)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -49,16 +48,6 @@ func TestWeights(t *testing.T) {
 	c.weigh()
 	if c.pods[3].stride != maxStride || c.pods[0].stride == maxStride {
 		t.Errorf("after the blackout the reports of pod 3 are not used: %d, pod 0 has %d", c.pods[3].stride, c.pods[0].stride)
-	}
-}
-
-// TestMeansForget by the time that has passed.
-func TestMeansForget(t *testing.T) {
-	p := pod{open: 2, work: 10 * ms, rps: 8, eps: 4}
-	p.pass(reportWindow)
-	keeps := math.Exp(-1)
-	if math.Abs(p.waits-0.01*(1-keeps)) > 1e-9 || math.Abs(p.busy-(1-keeps)) > 1e-9 || math.Abs(p.rps-8*keeps) > 1e-9 || math.Abs(p.eps-4*keeps) > 1e-9 {
-		t.Errorf("%+v", p)
 	}
 }
 
@@ -110,18 +99,6 @@ func TestLesser(t *testing.T) {
 	chosen(0, "it was reported")
 	c.pods[0].slow = 10
 	chosen(1, "a query takes 100 ms on a slow pod")
-}
-
-// TestBalancers know their own queries only.
-func TestBalancers(t *testing.T) {
-	sc := plainScenario(slices.Repeat([]Query{{}}, 20)...)
-	sc.Services[0].Target = time.Second
-	sc.Devices, sc.Dispatch, sc.Balancers = 20, LeastLoaded, 2
-	list := devicesOf(t, sc)
-	slices.Sort(list)
-	if n := len(slices.Compact(list)); n == 20 || n < 10 {
-		t.Errorf("two balancers use %d of 20 pods for as many queries", n)
-	}
 }
 
 // TestReports have queries avoid pods that are slow, if they are not too old.
@@ -265,19 +242,6 @@ func TestPodSeeds(t *testing.T) {
 		}
 		if len(count) != got.Queries || got.Answered+got.Dropped+got.Failed+got.Cancelled != got.Queries {
 			t.Errorf("seed %d: %d of %d queries are answered: %+v", seed, len(count), got.Queries, got.totals)
-		}
-	}
-}
-
-// TestPodsAreTheSameAgain with the same seed.
-func TestPodsAreTheSameAgain(t *testing.T) {
-	for _, way := range []string{ORCA, ORCATwo} {
-		sc := busyScenario("overlap")
-		sc.Devices, sc.Dispatch, sc.Balancers, sc.Arrivals.QPS = 4, way, 3, 400
-		sc.Pods = pods{Starting: 1, StartUp: 400 * ms, DrainEvery: 700 * ms, FailEvery: 900 * ms}
-		a, _ := json.Marshal(run(t, sc))
-		if b, _ := json.Marshal(run(t, sc)); string(a) != string(b) {
-			t.Errorf("%s: %s\n%s", way, a, b)
 		}
 	}
 }

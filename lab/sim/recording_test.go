@@ -146,19 +146,6 @@ func TestRecordingDraws(t *testing.T) {
 	}
 }
 
-func TestRecordingGivesNot(t *testing.T) {
-	for want, text := range map[string]string{
-		`trace.csv:3: unusable arrivals: column 2 (service) is "c": there is no such service; the services are a, b`: "time_s,service\n0,a\n1,c\n2,c\n",
-		"trace.csv:2: size 64 and sequence length 0; model a was measured up to 32":                                  "time_s,service,size\n0,a,64\n",
-		"trace.csv:3: size 1 and sequence length 5; model":                                                           "time_s,seq_len\n0,0\n1,5\n",
-	} {
-		sc := recordedScenario()
-		if _, err := GiveRecorded(&sc, writeTrace(t, text)); !errors.Is(err, ErrArrivals) || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
-}
-
 // Whatever a file holds, it is refused or has times in order.
 func FuzzReadRecording(f *testing.F) {
 	f.Add([]byte(recordedQueries))
@@ -182,4 +169,17 @@ func FuzzReadRecording(f *testing.F) {
 			t.Fatalf("%v", r.times)
 		}
 	})
+}
+
+func TestRecordingGivesNot(t *testing.T) {
+	for want, text := range map[string]string{
+		`trace.csv:3: unusable arrivals: column 2 (service) is "c": there is no such service; the services are a, b`: "time_s,service\n0,a\n1,c\n2,c\n",
+		"trace.csv:2: size 64 and sequence length 0; model a was measured up to 32":                                  "time_s,service,size\n0,a,64\n",
+		"trace.csv:3: size 1 and sequence length 5; model":                                                           "time_s,seq_len\n0,0\n1,5\n",
+	} {
+		sc := recordedScenario()
+		if _, err := GiveRecorded(&sc, writeTrace(t, text)); !errors.Is(err, ErrArrivals) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
 }

@@ -254,27 +254,6 @@ func TestWorkersDie(t *testing.T) {
 	}
 }
 
-// TestOverlapPays finds fewer violations where spans overlap and that is known,
-// and no groups where it is not.
-func TestOverlapPays(t *testing.T) {
-	sc := busyScenario("edf")
-	sc.Arrivals.QPS = 150
-	f := newFormula(0.3, 0.02, 400*time.Microsecond, 300*time.Microsecond)
-	sc.Device = f
-	edf := run(t, sc)
-	sc.Policy = "overlap"
-	guessed := run(t, sc)
-	sc.Predictor = formulaPredictor(t, f, 1)
-	known := run(t, sc)
-	if len(guessed.Groups) != 1 || len(known.Groups) != 2 || known.Violations > edf.Violations/2 {
-		t.Errorf("violations %v alone, %v overlapped in groups %v, groups without a predictor %v",
-			edf.Violations, known.Violations, known.Groups, guessed.Groups)
-	}
-	if known.Prediction.GroupsMAPE <= 0 || known.Prediction.GroupsMAPE > 20 {
-		t.Errorf("groups are predicted %v %% off", known.Prediction.GroupsMAPE)
-	}
-}
-
 func TestScenarioFaults(t *testing.T) {
 	for want, change := range map[string]func(*Scenario){
 		"no device":                     func(sc *Scenario) { sc.Device = nil },

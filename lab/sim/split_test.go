@@ -75,15 +75,6 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestSplitOfMoreThanFits: each service has a device even where there are fewer of these.
-func TestSplitOfMoreThanFits(t *testing.T) {
-	sc := busyScenario("nexus")
-	sc.Devices, sc.Dispatch = 1, Split
-	if r := run(t, sc); r.Queries != sc.Queries {
-		t.Errorf("%+v", r)
-	}
-}
-
 // turn is an independent device of a plan, as Nexus has it: services take turns, each with
 // as many of its queries, up to its largest batch, as are in time together, and a service
 // with none is passed over. It returns how many are not in time.

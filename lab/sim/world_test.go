@@ -118,23 +118,3 @@ func TestTraceOfTroubles(t *testing.T) {
 		t.Errorf("devices %v", names)
 	}
 }
-
-// TestPicker draws services by their shares, to the ends of its range.
-func TestPicker(t *testing.T) {
-	for _, c := range []struct {
-		shares []float64
-		at     float64
-		want   models.ServiceID
-	}{
-		{[]float64{0, 0}, 0, 0}, {[]float64{0, 0}, 0.49, 0}, {[]float64{0, 0}, 0.5, 1}, {[]float64{1, 3}, 0.24, 0}, {[]float64{1, 3}, 0.26, 1},
-		{[]float64{0, 1}, 0, 1}, {[]float64{1, 0}, 0.999, 0}, {[]float64{1, 1, 0}, 1, 1}, {[]float64{1}, 1, 0},
-	} {
-		sc := Scenario{}
-		for _, share := range c.shares {
-			sc.Services = append(sc.Services, Service{Share: share})
-		}
-		if got := sc.picker()(c.at); got != c.want {
-			t.Errorf("of %v the one at %v is %d, want %d", c.shares, c.at, got, c.want)
-		}
-	}
-}

@@ -87,18 +87,6 @@ func TestNoPolicyBeatsTheBound(t *testing.T) {
 	}
 }
 
-// TestBoundOfAnIdleDevice is what a policy reaches there.
-func TestBoundOfAnIdleDevice(t *testing.T) {
-	b, err := Of(scenario(1, 200, 1))
-	if err != nil || b.InTime != 200 || b.Violations != 0 {
-		t.Errorf("got %+v, %v", b, err)
-	}
-	b, err = Of(scenario(1, 200, 2000))
-	if err != nil || b.Violations < 0.5 {
-		t.Errorf("far too much load: got %+v, %v", b, err)
-	}
-}
-
 // TestGain finds that of two equal spans, and that merging makes work less.
 func TestGain(t *testing.T) {
 	sc := scenario(1, 10, 1)
@@ -153,21 +141,5 @@ func TestShapes(t *testing.T) {
 	}
 	if got := stats.Thin([]int{1, 2, 3, 4, 5}, 3); !slices.Equal(got, []int{1, 3, 5}) {
 		t.Errorf("thinned to %v", got)
-	}
-}
-
-// TestMergingOnlyHelps: batching never lowers the bound.
-func TestMergingOnlyHelps(t *testing.T) {
-	of := func(maxBatch int) *Bound {
-		sc := scenario(1, 60, 100)
-		sc.Services[0].Sizes, sc.Services[0].MaxBatch = []int{1}, maxBatch
-		b, err := Of(sc)
-		if err != nil || b.Gain < 1 || math.IsNaN(b.Gain) || math.IsInf(b.Gain, 0) {
-			t.Fatalf("merged up to %d: %+v, %v", maxBatch, b, err)
-		}
-		return b
-	}
-	if a, b := of(1), of(8); b.InTime < a.InTime {
-		t.Errorf("in time %d, merged %d: merging may not make a schedule worse", a.InTime, b.InTime)
 	}
 }
