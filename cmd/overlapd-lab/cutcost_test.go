@@ -106,15 +106,6 @@ func TestCutCostSaysWhatFailed(t *testing.T) {
 	}
 }
 
-func TestCutCostStopsWithItsContext(t *testing.T) {
-	o := options(t, "slow")
-	ctx, cancel := context.WithCancel(context.Background())
-	o.Progress = func(string) { cancel() }
-	if _, err := o.run(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestCutOptions(t *testing.T) {
 	if _, err := (&cutOptions{Batches: []int{1}, Threads: []int{1}, Spec: probe.Spec{SeqLen: 1, Duration: 1}}).run(context.Background()); err != nil {
 		t.Error(err)
@@ -152,23 +143,5 @@ func TestCutCostOfTinyModels(t *testing.T) {
 			row.WholeRSSBytes < 1<<20 || row.CutPeakBytes < row.CutRSSBytes {
 			t.Errorf("want equal outputs, rounds, and times and memory that fit together: %+v", row)
 		}
-	}
-}
-
-func TestCutTable(t *testing.T) {
-	d := cutTable([]cutRow{
-		{
-			Model: "resnet50", Batch: 4, Threads: 2, Segments: 58, WholeMS: 91.234, CutMS: 93.5, Equal: true, Ratio: 1.0248,
-			WholeRSSBytes: 300 << 20, CutRSSBytes: 330 << 20, RSSRatio: 1.1, Intermediates: 38 << 20,
-		},
-		{Model: "m", Batch: 1, Threads: 1, Segments: 2, WholeMS: 0.051, CutMS: 0.06, Ratio: 1.176, RSSRatio: 1},
-	})
-	const want = `model     batch  threads  operators  whole ms  cut ms  ratio  whole MiB  cut MiB  ratio  live MiB  outputs
-resnet50      4        2         58     91.23   93.50  1.025        300      330   1.10      38.0  equal
-m             1        1          2      0.05    0.06  1.176          0        0   1.00       0.0  DIFFER
-`
-	var b strings.Builder
-	if err := d.WriteText(&b); err != nil || b.String() != want {
-		t.Errorf("%v, got\n%s, want\n%s", err, &b, want)
 	}
 }

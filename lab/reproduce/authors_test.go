@@ -2,7 +2,6 @@ package reproduce
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,17 +39,6 @@ func parseAuthors(t *testing.T, text string) (authorsResults, error) {
 	return readAuthors(path)
 }
 
-func TestParseAuthors(t *testing.T) {
-	got, err := parseAuthors(t, drawnResults("Res50+Bert", "VGG16VGG19"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := measured{tail: 1.3, answered: 500, violations: 0.6}
-	if len(got) != 2 || len(got["VGG16+VGG19"]) != 4 || got["Res50+Bert"]["sjf-authors"] != want {
-		t.Errorf("%+v", got)
-	}
-}
-
 func TestParseAuthorsRefuses(t *testing.T) {
 	header := strings.Join(authorsColumns(), ",") + "\n"
 	line := func(name, first string) string {
@@ -83,56 +71,5 @@ func TestParseAuthorsRefuses(t *testing.T) {
 func TestReadAuthorsWithoutFile(t *testing.T) {
 	if got, err := readAuthors(filepath.Join(t.TempDir(), "absent.csv")); got != nil || err != nil {
 		t.Errorf("%v, %v", got, err)
-	}
-}
-
-func TestPairs(t *testing.T) {
-	targets := func(load float64) (text string) {
-		for _, d := range allPairs(load) {
-			text += fmt.Sprintf("%s %d %d\n", d.label(), d.target.Milliseconds(), len(d.models))
-		}
-		return text
-	}
-	want := `Res50+Res101 100 2
-Res50+Res152 150 2
-Res50+IncepV3 100 2
-Res50+VGG16 50 2
-Res50+VGG19 50 2
-Res50+Bert 75 2
-Res101+Res152 160 2
-Res101+IncepV3 150 2
-Res101+VGG16 90 2
-Res101+VGG19 80 2
-Res101+Bert 130 2
-Res152+IncepV3 150 2
-Res152+VGG16 150 2
-Res152+VGG19 150 2
-Res152+Bert 150 2
-IncepV3+VGG16 80 2
-IncepV3+VGG19 80 2
-IncepV3+Bert 80 2
-VGG16+VGG19 30 2
-VGG16+Bert 60 2
-VGG19+Bert 60 2
-`
-	if got := targets(calmLoad); got != want {
-		t.Errorf("got\n%s", got)
-	}
-	if got := targets(fullLoad); got != strings.Replace(want, "VGG19 30", "VGG19 40", 1) {
-		t.Errorf("at the full load\n%s", got)
-	}
-}
-
-func TestBeyondPairs(t *testing.T) {
-	var labels []string
-	for _, d := range beyondPairs(calmLoad, map[string][]int{"bert": {1}}) {
-		labels = append(labels, d.label())
-		if d.sizes[len(d.sizes)-1] != nil != slices.Contains(d.models, "bert") {
-			t.Errorf("%s has sizes %v", d.label(), d.sizes)
-		}
-	}
-	want := []string{"Res101+Res152+VGG19", "Res101+Res152+Bert", "Res101+VGG19+Bert", "Res152+VGG19+Bert", "Res101+Res152+VGG19+Bert"}
-	if !slices.Equal(labels, want) {
-		t.Errorf("%q", labels)
 	}
 }

@@ -3,11 +3,9 @@ package reproduce
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -91,58 +89,5 @@ func TestHalve(t *testing.T) {
 	}
 	if c, _ := halve(d.pairs, 2); len(a.Without(c).Rows) < 45 {
 		t.Error("two seeds give nearly one half")
-	}
-}
-
-func TestBeyondPairsOfData(t *testing.T) {
-	d, _ := readDrawn(t)
-	together, err := d.beyondPairs()
-	if err != nil || together.Check() != nil {
-		t.Fatal(err, together.Check())
-	}
-	var names []string
-	for _, m := range together.Models {
-		names = append(names, m.Name)
-	}
-	if want := []string{"bert", "resnet101", "resnet152", "vgg19"}; !slices.Equal(names, want) {
-		t.Errorf("models %q, want %q", names, want)
-	}
-	// All groups of resnet101 and bert, and those of resnet101 alone.
-	alone := 0
-	for i := range d.pairs.Rows {
-		row := &d.pairs.Rows[i]
-		if !slices.ContainsFunc(row.Group.Spans, func(s models.Span) bool { return d.pairs.Models[s.Service].Name == "resnet50" }) {
-			alone++
-		}
-	}
-	if len(together.Rows) != 165+alone || alone <= 165 {
-		t.Errorf("%d rows, of which %d are of pairs", len(together.Rows), alone)
-	}
-}
-
-func TestSizesBeyondPairs(t *testing.T) {
-	d := &training.Dataset{Models: []training.Model{{Name: "bert", Operators: 2}, {Name: "resnet101", Operators: 2}, {Name: "vgg19", Operators: 2}}}
-	add := func(sizes ...int) {
-		var row training.Row
-		for i, size := range sizes {
-			row.Group.Spans = append(row.Group.Spans, models.Span{Service: models.ServiceID(i), End: 1, Size: size})
-		}
-		d.Rows = append(d.Rows, row)
-	}
-	add(16, 1, 32)
-	add(4, 2, 4)
-	add(1, 2, 8)
-	add(8, 4) // no group of more than two
-	got := (&stock{measured: d}).sizes()
-	for model, want := range map[string][]int{"bert": {4, 16}, "resnet101": {1, 2}, "vgg19": {4, 8, 32}} {
-		if !slices.Equal(got[model], want) {
-			t.Errorf("%s: %v, want %v", model, got[model], want)
-		}
-	}
-	if text := unusualSizes(got); !strings.Contains(text, "Res101 [1 2]") || !strings.Contains(text, "Bert [4 16]") {
-		t.Error(text)
-	}
-	if text := unusualSizes(map[string][]int{"resnet101": pairSizes, "resnet152": pairSizes, "vgg19": pairSizes, "bert": pairSizes}); strings.Contains(text, "but for") {
-		t.Error(text)
 	}
 }

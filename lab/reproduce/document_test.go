@@ -1,7 +1,6 @@
 package reproduce
 
 import (
-	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -81,90 +80,6 @@ func TestColors(t *testing.T) {
 	}
 	if got := colorOf("another", 3); got != 3 {
 		t.Errorf("what is no policy has the colour %d, want that of its place", got)
-	}
-}
-
-func TestDistances(t *testing.T) {
-	one, three, zero := rounded(1), rounded(3), rounded(0)
-	for _, c := range []struct {
-		got, want string
-	}{
-		{distance(three, one), "+2.0"}, {distance(one, three), "-2.0"}, {distance(nil, one), absent}, {distance(one, nil), absent},
-		{relative(three, one), "+200 %"}, {relative(one, three), "-67 %"}, {relative(one, zero), absent}, {relative(nil, one), absent},
-	} {
-		if c.got != c.want {
-			t.Errorf("%q, want %q", c.got, c.want)
-		}
-	}
-	for _, c := range []struct {
-		ours, other *float64
-		want        bool
-	}{{one, three, true}, {three, one, false}, {one, rounded(2.9), false}, {nil, three, false}, {one, nil, false}} {
-		if got := missed(c.ours, c.other); got != c.want {
-			t.Errorf("missed is %t, want %t", got, c.want)
-		}
-	}
-}
-
-func textOf(t *testing.T, r *Result) string {
-	t.Helper()
-	var b strings.Builder
-	if err := r.Document().WriteText(&b); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
-}
-
-// TestTextOfManyRows shows the means of a load that has many rows, and all of
-// one that has few.
-func TestTextOfManyRows(t *testing.T) {
-	f := &figure{Figure: "15", Title: "x", Unit: "violations", percent: true, decimals: 3}
-	add := func(qps float64, cases int) {
-		for i := range cases {
-			for _, policy := range []string{"fcfs", "edf"} {
-				f.Rows = append(f.Rows, row{Case: fmt.Sprintf("case %d", i), QPS: qps, Policy: policy, Ours: rounded(0.125)})
-			}
-		}
-		f.Rows = append(f.Rows, row{Case: caseMean, QPS: qps, Policy: "fcfs", Ours: rounded(0.5), Authors: rounded(0.25)})
-	}
-	add(50, maxBriefRows)
-	add(100, 2)
-	text := textOf(t, &Result{Figures: []*figure{f}})
-	if strings.Contains(text, "case 3") || strings.Count(text, "mean") != 2 {
-		t.Errorf("many rows are all shown:\n%s", text)
-	}
-	for _, want := range []string{"figure 15: x (emulated)", "case 1      100  edf     12.5 %             -      -        -                  -", "mean        100  fcfs    50.0 %             -      -   25.0 %             +100 %"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing in\n%s", want, text)
-		}
-	}
-	if strings.Contains(text, "better by") {
-		t.Errorf("there is nothing to compare:\n%s", text)
-	}
-}
-
-func TestNumbersAsText(t *testing.T) {
-	v := rounded(0.1234)
-	for _, c := range []struct {
-		f    figure
-		want string
-	}{
-		{figure{decimals: 2}, "0.12"}, {figure{decimals: 0}, "0"}, {figure{percent: true, decimals: 4}, "12.34 %"}, {figure{percent: true}, "12 %"},
-	} {
-		if got := c.f.number(v); got != c.want {
-			t.Errorf("%+v writes %q, want %q", c.f, got, c.want)
-		}
-		if got := c.f.number(nil); got != absent {
-			t.Errorf("%+v writes %q where there is no number", c.f, got)
-		}
-	}
-	if load(0) != absent || load(12.5) != "12.5" || percentage(nil) != absent || percentage(rounded(-3)) != "-3.0 %" {
-		t.Error("loads or percentages are written otherwise")
-	}
-	for name, want := range map[string]string{"14": "figure 14", "17, goodput": "figure 17, goodput", "20 and 21": "figures 20 and 21", "credibility": "credibility", "": ""} {
-		if got := figureName(name); got != want {
-			t.Errorf("%q is called %q, want %q", name, got, want)
-		}
 	}
 }
 

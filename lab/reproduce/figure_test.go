@@ -7,23 +7,6 @@ import (
 	"github.com/overlapd/overlapd/internal/stats"
 )
 
-// TestChange of made-up numbers: half as much is 50 % less, twice as much 100 %
-// more, and where nothing was there is no percentage.
-func TestChange(t *testing.T) {
-	for _, c := range []struct {
-		a, b float64
-		more bool
-		want float64
-	}{{1, 2, false, 50}, {2, 1, false, -100}, {2, 1, true, 100}, {1, 2, true, -50}, {3, 3, false, 0}, {0, 3, false, 100}} {
-		if got := change(rounded(c.a), rounded(c.b), c.more); got == nil || *got != c.want {
-			t.Errorf("%v against %v: %v, want %v", c.a, c.b, got, c.want)
-		}
-	}
-	if change(nil, rounded(1), true) != nil || change(rounded(1), nil, true) != nil || change(rounded(1), rounded(0), false) != nil {
-		t.Error("what is not there, or nothing, has a change")
-	}
-}
-
 // TestMeansAreOfAllCases, and those of the authors only where they have all.
 func TestMeansAreOfAllCases(t *testing.T) {
 	f := &figure{Rows: []row{

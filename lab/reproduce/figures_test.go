@@ -95,15 +95,6 @@ func TestPairFigureOfRuns(t *testing.T) {
 	}
 }
 
-// TestBoundsAreLimited in seeds, since they take long.
-func TestBoundsAreLimited(t *testing.T) {
-	r := runOf(fewOptions(), stockOf([]string{"resnet50", "bert"}))
-	r.options.Seeds = 5
-	if all := planBounds(r); len(all) != 2*len(loads) || len(r.plan.jobs) != len(all) {
-		t.Errorf("%d bounds of %d jobs", len(all), len(r.plan.jobs))
-	}
-}
-
 // TestManyFigures has the mean of the triplets, the quadruplet by itself, and
 // comparisons with the paper's words for both.
 func TestManyFigures(t *testing.T) {

@@ -1,11 +1,9 @@
 package reproduce
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -67,55 +65,11 @@ func TestPathTellsWhatItDependsOn(t *testing.T) {
 	}
 }
 
-func TestFittedIsUsedAgain(t *testing.T) {
-	o := quick(t, drawnData(t))
-	o.Figures, o.Policies = []string{"15"}, []string{"fcfs-authors"}
-	reproduce(t, o)
-	first, _ := outputs(t, &o)
-	o.Out = t.TempDir()
-	if err := os.CopyFS(filepath.Join(o.Out, fittedFolder), os.DirFS(fittedByTests)); err != nil {
-		t.Fatal(err)
-	}
-	reproduce(t, o)
-	if again, _ := outputs(t, &o); !bytes.Equal(first, again) {
-		t.Error("what was fitted before gives another result")
-	}
-	files, err := filepath.Glob(filepath.Join(o.Out, fittedFolder, "device-pairs-*"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%q, %v", files, err)
-	}
-	for _, file := range files { // of other data as well, where the test ran before
-		writeFile(t, file, "{")
-	}
-	_, err = Run(t.Context(), o)
-	if err == nil || !slices.ContainsFunc(files, func(file string) bool { return strings.Contains(err.Error(), file) }) {
-		t.Errorf("a damaged device was not read: %v", err)
-	}
-}
-
 func TestLabelsOfSets(t *testing.T) {
 	if got := setLabel([]string{"bert", "resnet101", "unknown"}); got != "Res101+Bert+unknown" {
 		t.Error(got)
 	}
 	if compareLabels("Res50+Bert", "Res101+Res152") >= 0 || compareLabels("Res50+VGG16", "Res50+Bert") >= 0 || compareLabels("Bert", "Bert") != 0 {
 		t.Error("labels are not in the paper's order")
-	}
-}
-
-func TestErrorRows(t *testing.T) {
-	rows := errorRows(techniqueLinear, map[string]float64{"VGG16+VGG19": 40, "Res50+Bert": 20}, 29, 23.5, 30.1)
-	want := []struct {
-		name  string
-		ours  float64
-		paper float64
-	}{{"Res50+Bert", 20, 0}, {"VGG16+VGG19", 40, 0}, {caseMean, 30, 23.5}, {caseAll, 29, 30.1}}
-	if len(rows) != len(want) {
-		t.Fatalf("%+v", rows)
-	}
-	for i, w := range want {
-		row := &rows[i]
-		if row.Case != w.name || *row.Ours != w.ours || (row.Paper != nil) != (w.paper > 0) || row.Paper != nil && *row.Paper != w.paper {
-			t.Errorf("row %d: %+v, want %+v", i, row, w)
-		}
 	}
 }

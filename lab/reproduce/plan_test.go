@@ -60,12 +60,6 @@ func TestPlanDoesEveryJobOnce(t *testing.T) {
 	}
 }
 
-func TestPlanWithoutJobs(t *testing.T) {
-	if err := (&plan{}).run(t.Context(), newLane, newTally(nil, 1)); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestPlanIsCancelled cancels a plan before it begins, so that no job runs, and halfway, so that
 // jobs are left and the running ones are notified.
 func TestPlanIsCancelled(t *testing.T) {

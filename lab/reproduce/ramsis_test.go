@@ -2,7 +2,6 @@ package reproduce
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -89,51 +88,6 @@ func TestRAMSISRefuses(t *testing.T) {
 		writeFile(t, filepath.Join(dir, traceFile), trace)
 		if _, err := smallSetup.run(t.Context(), Options{Data: dir, Out: t.TempDir(), Seeds: 1, Queries: 1}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", trace, err, want)
-		}
-	}
-}
-
-// TestRAMSISGains is one place of figure 6 with what the authors measured.
-func TestRAMSISGains(t *testing.T) {
-	dir := cmp.Or(os.Getenv("OVERLAPD_SHARED_DATA"), filepath.Join("..", "..", "..", "..", "shared", "data"))
-	if !exists(filepath.Join(dir, variantsFolder)) {
-		t.Skip("OVERLAPD_SHARED_DATA does not name the folder with the measurements of RAMSIS, and they are not beside the repository")
-	}
-	d, err := section7.read(dir)
-	if err != nil || len(d.trace) != 27 || len(d.variants["image"]) != 9 || len(d.variants["text"]) != 5 {
-		t.Fatalf("%v: %d loads, %d and %d variants", err, len(d.trace), len(d.variants["image"]), len(d.variants["text"]))
-	}
-	r := &reproduction{options: &Options{Seed: 1, Seeds: 1, Queries: 4000}, selection: d}
-	r.result = &Result{}
-	p := d.steady("image", 300, 10, 333)
-	contend(r, "", []*place{p}, ramsisRivals...)
-	if err := r.plan.run(t.Context(), newLane, newTally(nil, 1)); err != nil {
-		t.Fatal(err)
-	}
-	ours := p.runs[ramsis.name][0]
-	for _, other := range []string{jellyfish.name, switching.name} {
-		if theirs := p.runs[other][0]; ours.mean() < theirs.mean()+2 || ours.violations() > theirs.violations()+0.001 {
-			t.Errorf("%.2f and %.4f late, %s has %.2f and %.4f", ours.mean(), ours.violations(), other, theirs.mean(), theirs.violations())
-		}
-	}
-}
-
-// TestTablesByTask has a table of its own for each task, whose columns are few enough for a page.
-func TestTablesByTask(t *testing.T) {
-	of := func(task, name string) *place {
-		return &place{task: task, name: name, x: 400, runs: map[string][]outcome{ramsis.name: servedAt(70.26, 0)}}
-	}
-	r := &Result{Figures: pictures("6", "x", axisLoad, 1, []*place{of("image", "150 ms"), of("image", "300 ms"), of("text", "100 ms")}, ramsis)}
-	var b strings.Builder
-	if err := r.WriteMarkdown(&b); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
-		"## figure 6, image: x: accuracy\n\n| percent of those in time by queries a second | 150 ms: RAMSIS | 300 ms: RAMSIS |\n|---|--:|--:|\n| 400 | 70.3 | 70.3 |\n",
-		"## figure 6, image, late: ", "## figure 6, text: x: accuracy\n\n| percent of those in time by queries a second | RAMSIS |\n", "## figure 6, text, late: ",
-	} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("%q is missing in\n%s", want, &b)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package reproduce
 import (
 	"errors"
 	"flag"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,27 +61,6 @@ func TestOutputs(t *testing.T) {
 	golden(t, "result.json", object.String())
 }
 
-func TestRounded(t *testing.T) {
-	for v, want := range map[float64]float64{0: 0, 1.23456789: 1.23457, 123456.7: 123457, -0.000123456789: -0.000123457} {
-		if got := rounded(v); got == nil || math.Abs(*got-want) > 1e-12*math.Abs(want) {
-			t.Errorf("%v: %v", v, got)
-		}
-	}
-	for _, v := range []float64{math.NaN(), math.Inf(1)} {
-		if got := rounded(v); got != nil {
-			t.Errorf("%v: %v", v, *got)
-		}
-	}
-}
-
-func TestGeometricMean(t *testing.T) {
-	f := &figure{Rows: []row{{Case: "a", Policy: "p", Ours: rounded(10)}, {Case: "b", Policy: "p", Ours: rounded(40)}}}
-	f.addMeans(caseMean, geometricMean)
-	if m := f.find(caseMean, 0, "p"); m == nil || *m.Ours != 20 {
-		t.Errorf("%+v", m)
-	}
-}
-
 func TestHighest(t *testing.T) {
 	for _, limit := range []float64{7, 50, 113, 600} {
 		asked := 0
@@ -100,14 +78,5 @@ func TestHighest(t *testing.T) {
 	broken := errors.New("broken")
 	if _, err := highest(func(float64) (float64, error) { return 0, broken }); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
-	}
-}
-
-func TestCorrelation(t *testing.T) {
-	a := []float64{1, 2, 3}
-	for want, b := range map[float64][]float64{1: {2, 4, 6}, -1: {3, 2, 1}, 0: {5, 5, 5}} {
-		if got := correlation(a, b); math.Abs(got-want) > 1e-12 {
-			t.Errorf("%v: %v", b, got)
-		}
 	}
 }

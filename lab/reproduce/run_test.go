@@ -116,29 +116,6 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestRunOfSome(t *testing.T) {
-	o := quick(t, drawnData(t))
-	o.Figures, o.Policies, o.Seeds = []string{"15"}, []string{"overlap", "fcfs-authors"}, 1
-	r := reproduce(t, o)
-	if len(r.Figures) != 1 || len(r.Missing) != 0 || len(r.Policies) != 2 || r.Policies[0].Name != "fcfs-authors" {
-		t.Fatalf("%+v", r)
-	}
-	f := r.Figures[0]
-	row := f.find("Res50+Res101", fullLoad, "fcfs-authors")
-	if row == nil || row.Authors == nil || *row.Authors != 0.5 || row.Spread == nil {
-		t.Errorf("fcfs of a pair: %+v", row)
-	}
-	if row := f.find("Res101+Bert", calmLoad, "overlap"); row == nil || row.Authors != nil {
-		t.Errorf("overlap of a pair: %+v", row)
-	}
-	if row := f.find(caseMean, fullLoad, "fcfs-authors"); row == nil || row.Authors == nil || *row.Authors != 0.5 {
-		t.Errorf("mean of fcfs: %+v", row)
-	}
-	if f.find("Res50+Bert", calmLoad, "fcfs-authors") != nil {
-		t.Error("a pair without measurements was served")
-	}
-}
-
 // With isolated latencies there are two clocks, and figures about overlapping have both.
 func TestRunAtBothClocks(t *testing.T) {
 	o := quick(t, drawnData(t))
@@ -195,23 +172,6 @@ func TestMissingFiguresAreTold(t *testing.T) {
 				t.Errorf("%s: the page does not tell of %+v", name, m)
 			}
 		}
-	}
-}
-
-// TestRunTellsWhereItCannotWrite: a file has the place of the folder.
-func TestRunTellsWhereItCannotWrite(t *testing.T) {
-	o := quick(t, drawnData(t))
-	o.Out = filepath.Join(o.Out, "file")
-	writeFile(t, o.Out, "")
-	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "file") {
-		t.Errorf("%v", err)
-	}
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, PageFile), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := example().write(dir); err == nil || !strings.Contains(err.Error(), PageFile) {
-		t.Errorf("a folder has the place of the page: %v", err)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/planning/selection"
 )
 
@@ -154,22 +153,6 @@ func TestMonitor(t *testing.T) {
 		}
 		if got := s.load(now); got != float64(2*n) {
 			t.Fatalf("at %v: %v, want %v", now, got, 2*n)
-		}
-	}
-}
-
-func TestConstant(t *testing.T) {
-	for _, cv := range []float64{1, 2, 4} {
-		s := constant(1000, 200, cv, rand.New(rand.NewPCG(1, 1)))
-		var gaps []float64
-		for i := range s.times[1:] {
-			gaps = append(gaps, s.times[i+1]-s.times[i])
-		}
-		if m, d := stats.Mean(gaps), stats.Deviation(gaps); math.Abs(m-1) > 0.05 || math.Abs(d/m-cv) > 0.1*cv {
-			t.Errorf("CV %v: mean %v ms, CV %v", cv, m, d/m)
-		}
-		if s.load(3) != 1000 {
-			t.Errorf("the load is %v", s.load(3))
 		}
 	}
 }
