@@ -2,7 +2,6 @@ package load
 
 import (
 	"math"
-	"slices"
 	"testing"
 	"time"
 )
@@ -41,30 +40,6 @@ func gapStatistics(due []time.Duration) (mean, cv float64) {
 	}
 	mean = sum / n
 	return mean, math.Sqrt(max(squares/n-mean*mean, 0)) / mean
-}
-
-func TestScheduleBoundsAndOrder(t *testing.T) {
-	for _, a := range []string{poisson, constant, gamma} {
-		due := schedule(a, 500, 2, -time.Second, time.Second, 0.5, 1, 0)
-		if len(due) < 500 || due[0] < -time.Second || due[len(due)-1] >= time.Second {
-			t.Errorf("%s: %d requests from %s to %s", a, len(due), due[0], due[len(due)-1])
-		}
-		if !slices.IsSorted(due) {
-			t.Errorf("%s: not in order", a)
-		}
-	}
-}
-
-func TestScheduleFollowsSeedAndStream(t *testing.T) {
-	at := func(seed, stream uint64) []time.Duration {
-		return schedule(poisson, 100, 1, 0, time.Second, 0, seed, stream)
-	}
-	if !slices.Equal(at(1, 2), at(1, 2)) {
-		t.Error("the same seed gave other times")
-	}
-	if slices.Equal(at(1, 2), at(2, 2)) || slices.Equal(at(1, 2), at(1, 3)) {
-		t.Error("another seed or stream gave the same times")
-	}
 }
 
 func TestConstantArrivalsOfTwoServicesInterleave(t *testing.T) {

@@ -5,12 +5,6 @@ import (
 	"time"
 )
 
-func TestLatenciesOfNothing(t *testing.T) {
-	if got := newLatencies().summary(); got != (latency{}) {
-		t.Errorf("%+v, want zeros", got)
-	}
-}
-
 func TestLatenciesOutOfBounds(t *testing.T) {
 	l := newLatencies()
 	l.record(-time.Second)

@@ -37,11 +37,3 @@ func TestLatencyCountsFromWhenDue(t *testing.T) {
 		t.Errorf("%d late, %d of them busy; want 2 and 1", m.late, m.lateBusy)
 	}
 }
-
-func TestRecordingDoesNotAllocate(t *testing.T) {
-	r := newRecorder(ms)
-	out := &outcome{sent: 1, done: 2, timed: true}
-	if n := testing.AllocsPerRun(100, func() { r.add(out) }); n != 0 {
-		t.Errorf("%g allocations", n)
-	}
-}

@@ -76,37 +76,3 @@ func TestJSONRequest(t *testing.T) {
 		t.Errorf("inputs %+v", body.Inputs)
 	}
 }
-
-func TestRequestsFollowTheSeed(t *testing.T) {
-	wires := func(seed uint64) [][]byte {
-		var w [][]byte
-		for _, r := range someRequests(t, func(o *Options) { o.Seed = seed }) {
-			w = append(w, r.wire)
-		}
-		return w
-	}
-	a, again, b := wires(1), wires(1), wires(2)
-	if len(a) != 3 {
-		t.Fatalf("%d requests, want 3", len(a))
-	}
-	for i := range a {
-		if !bytes.Equal(a[i], again[i]) || bytes.Equal(a[i], b[i]) {
-			t.Errorf("request %d does not follow the seed", i)
-		}
-	}
-	if bytes.Equal(a[0], a[1]) {
-		t.Error("two requests of one run are equal")
-	}
-}
-
-func TestSameAnswer(t *testing.T) {
-	var r request
-	body := []byte("one")
-	if !r.sameAnswer(body) {
-		t.Error("the first answer is wrong")
-	}
-	body[0] = 'x' // the buffer of an answer is used again
-	if !r.sameAnswer([]byte("one")) || r.sameAnswer([]byte("two")) {
-		t.Error("answers are not compared with the first")
-	}
-}

@@ -1,10 +1,8 @@
 package load
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,14 +59,6 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-func TestResultAsJSON(t *testing.T) {
-	b, err := json.MarshalIndent(madeUp().result(false), "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "result.json", string(b)+"\n")
-}
-
 func TestResultAsText(t *testing.T) {
 	var b strings.Builder
 	if err := madeUp().result(false).Document().WriteText(&b); err != nil {
@@ -93,47 +83,6 @@ func TestTextOfAnInterruptedRunWithoutAnswers(t *testing.T) {
 	}
 	if res.Duration != 0 || res.Throughput != 0 || res.Goodput != nil {
 		t.Errorf("%g s, %g answers/s, goodput %v; want nothing", res.Duration, res.Throughput, res.Goodput)
-	}
-}
-
-func TestWriteTextReportsAFullDisk(t *testing.T) {
-	_, w := io.Pipe()
-	w.CloseWithError(io.ErrShortWrite)
-	if madeUp().result(false).Document().WriteText(w) == nil {
-		t.Error("no error from a writer that takes nothing")
-	}
-}
-
-func TestElapsed(t *testing.T) {
-	for _, tc := range []struct {
-		name        string
-		interrupted bool
-		ended, last time.Duration
-		want        time.Duration
-	}{
-		{"idle end", false, 9 * time.Second, 9 * time.Second, 10 * time.Second},
-		{"answers after the end", false, 12 * time.Second, 11 * time.Second, 11 * time.Second},
-		{"timeouts after the end", false, 20 * time.Second, 9 * time.Second, 10 * time.Second},
-		{"interrupted", true, 4 * time.Second, 3 * time.Second, 4 * time.Second},
-		{"interrupted in warm-up", true, -ms, 0, 0},
-	} {
-		o := DefaultOptions()
-		r := &run{options: &o, ended: tc.ended}
-		if got := r.elapsed(tc.last, tc.interrupted); got != tc.want {
-			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
-		}
-	}
-}
-
-func TestTargetsAndDevicesThatDiffer(t *testing.T) {
-	r := madeUp()
-	r.streams[1].service.target, r.streams[1].service.device = 0, "emulated"
-	res := r.result(false)
-	if res.Goodput != nil || res.TargetMS != 0 || res.Services[0].Goodput == nil || res.Services[1].Goodput != nil {
-		t.Error("a goodput over all services needs a target of each")
-	}
-	if res.Device != "several" {
-		t.Errorf("device %q", res.Device)
 	}
 }
 

@@ -269,21 +269,3 @@ func TestRunRefuses(t *testing.T) {
 		t.Errorf("error %v of a cancelled run", err)
 	}
 }
-
-func TestProgress(t *testing.T) {
-	s := serve(t, answerOK)
-	var seen []string
-	last := 0.0
-	res := mustRun(t, short(s, func(o *Options) {
-		o.Connections, o.Duration = 1, 5*progressInterval
-		o.Progress = func(doing string, done float64) {
-			if seen = append(seen, doing); done <= last || done > 1 {
-				t.Errorf("%v of the run is over, after %v", done, last)
-			}
-			last = done
-		}
-	}))
-	if len(seen) < 2 || !strings.HasSuffix(seen[len(seen)-1], " requests, 0 errors") {
-		t.Errorf("progress %q of %d requests", seen, res.Requests)
-	}
-}

@@ -79,22 +79,6 @@ func TestAskRefusesForeignAnswers(t *testing.T) {
 	}
 }
 
-func TestAskDoesWithoutConfiguration(t *testing.T) {
-	s := serve(t, answerOK)
-	s.override = func(ctx *fasthttp.RequestCtx) bool {
-		if strings.HasSuffix(string(ctx.Path()), "/config") {
-			ctx.Error(`{"error":"no such endpoint"}`, 404)
-			return true
-		}
-		return false
-	}
-	o := short(s, func(*Options) {})
-	d, err := ask(t.Context(), &o)
-	if err != nil || d.services[0].target != 0 || d.services[0].device != "cpu" {
-		t.Errorf("error %v; the metadata alone must do", err)
-	}
-}
-
 func TestUnknownServiceIsNamed(t *testing.T) {
 	s := serve(t, answerOK)
 	o := short(s, func(o *Options) { o.Services = []string{"a", "c"} })

@@ -39,17 +39,3 @@ func TestTimetableHandsOutEachTimeOnce(t *testing.T) {
 		t.Errorf("%d times handed out, want each of %d once", len(all), len(due))
 	}
 }
-
-func TestBackToBackIsDueNow(t *testing.T) {
-	c := clock{start: time.Now().Add(-time.Minute)}
-	b := &stream{clock: c, end: time.Hour}
-	before := c.now()
-	due, ok := b.next()
-	if !ok || due < before || due > c.now() {
-		t.Errorf("due %s, %t; want now", due, ok)
-	}
-	b.end = time.Second
-	if _, ok := b.next(); ok {
-		t.Error("a request is due after the end")
-	}
-}
