@@ -63,38 +63,6 @@ func TestFailureSaysWhy(t *testing.T) {
 	}
 }
 
-func TestReplyOfAFinishedQuery(t *testing.T) {
-	p := &pending{call: &query.Call{}}
-	p.outputs.Outputs = []models.Tensor{
-		{Type: models.Int8, Shape: []int64{2}, Data: []byte{1, 2}},
-		{Type: models.Bool, Shape: []int64{}, Data: []byte{1}},
-	}
-	for range 2 { // the memory of a reply is used again
-		r := new(calls).reply(p, &overlap.Answer{Result: overlap.Finished, Queue: 1, Run: 2})
-		if r.Err != nil || len(r.Outputs) != 2 || r.Outputs[0].Data[1] != 2 || r.Outputs[1].Type != models.Bool ||
-			r.Queue != 1 || r.Compute != 2 {
-			t.Errorf("%+v", r)
-		}
-	}
-}
-
-func TestRefusalOfTheScheduler(t *testing.T) {
-	for _, tt := range []struct {
-		err    error
-		reason string
-		status int
-	}{
-		{overlap.ErrQueueFull, query.ReasonQueueFull, 503},
-		{overlap.ErrDraining, query.ReasonDraining, 503},
-		{overlap.ErrExpired, query.ReasonDeadline, 503},
-		{errors.New("a defect"), query.ReasonInternal, 500},
-	} {
-		if got := refusal(fmt.Errorf("overlap: %w", tt.err)); got.Reason != tt.reason || got.Status != tt.status {
-			t.Errorf("%v: %+v", tt.err, got)
-		}
-	}
-}
-
 // flat is a predictor for which a batch takes as long as a query.
 type flat struct{}
 

@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"errors"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -11,25 +10,9 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/overlap"
 )
-
-// The scheduler's reasons reach clients by the names that the protocol has.
-func TestReasonsOfTheScheduler(t *testing.T) {
-	for reason, name := range map[overlap.Reason]string{
-		overlap.ReasonQueueFull: query.ReasonQueueFull, overlap.ReasonDeadlinePassed: query.ReasonDeadline,
-		overlap.ReasonCannotFinish: query.ReasonCannotFinish, overlap.ReasonWorkerLost: query.ReasonWorkerLost,
-		overlap.ReasonModelFailed: query.ReasonModelFailed, overlap.ReasonCancelled: query.ReasonCancelled,
-		overlap.ReasonDraining: query.ReasonDraining,
-	} {
-		if reason.String() != name {
-			t.Errorf("the scheduler says %q, the protocol %q", reason, name)
-		}
-	}
-}
 
 // A lost worker is known to be lost by its span's outcome, before its event.
 func TestLoopRunsAgainWhatWasLost(t *testing.T) {
@@ -78,47 +61,6 @@ func TestLoopIsNotMisledByALateOutcome(t *testing.T) {
 		if b.NotReady() != nil {
 			t.Errorf("%d operators: not ready", operators)
 		}
-	}
-}
-
-func TestLoopCancels(t *testing.T) {
-	b, f := startLoop(t, 1, nil)
-	running := mustSubmit(t, b, 0)
-	f.Await()
-	waiting := mustSubmit(t, b, 0)
-	waiting.Service.Backend.Cancel(waiting)
-	wantError(t, answerOf(t, b, waiting), 503, "cancelled")
-	running.Service.Backend.Cancel(running)
-	wantError(t, answerOf(t, b, running), 503, "cancelled")
-	if f.Stops() != 1 || len(f.Sent()) != 1 {
-		t.Errorf("%d stops, %d runs", f.Stops(), len(f.Sent()))
-	}
-}
-
-func TestLoopRefusesForAServiceGivenUp(t *testing.T) {
-	b, f := startLoop(t, 2, nil)
-	f.Kill(0)
-	f.Tell(executor.Event{Kind: executor.WorkerFailed, Service: 0, Err: errors.New("too often")})
-	wantError(t, answerOf(t, b, mustSubmit(t, b, 0)), 503, "given_up")
-	f.Revive(0, fakeworkers.Operators)
-	c := mustSubmit(t, b, 0)
-	f.Await()
-	f.End(models.SpanDone)
-	isServed(t, b, c)
-}
-
-// When the time to drain is over, everybody is told, running or waiting.
-func TestLoopGivesUp(t *testing.T) {
-	b, f := startLoop(t, 1, nil)
-	calls := []*query.Call{mustSubmit(t, b, 0), mustSubmit(t, b, 0), mustSubmit(t, b, 0)}
-	f.Await()
-	b.Drain()
-	if _, err := submit(t, b, 0, 0); !errors.Is(err, query.ErrDraining) {
-		t.Errorf("a query at a draining daemon: %v", err)
-	}
-	b.GiveUp()
-	for _, c := range calls {
-		wantError(t, answerOf(t, b, c), 503, "draining")
 	}
 }
 

@@ -67,21 +67,6 @@ func (r *rig) replays() {
 	}
 }
 
-func TestGroupIsAnswered(t *testing.T) {
-	r, first := groupRig(t)
-	calls := r.group(first)
-	r.workers.End(models.SpanDone)
-	isServed(t, r, calls...)
-	if s := r.shapes(); len(s) != 1 || s[0].Runs != 1 || len(s[0].Services) != 2 || s[0].RawMAPE > 5 {
-		t.Errorf("learned of groups: %+v", s)
-	}
-	o, ok := r.FullStatus()
-	if !ok || o.Plans.Made == 0 || o.Plans.Kept == 0 || o.Rounds != 2 {
-		t.Errorf("no round was chosen ahead: %+v of %d", o.Plans, o.Rounds)
-	}
-	r.replays()
-}
-
 // Of a group that was partly lost or failed, the rest is answered, and nothing
 // is learned of how long it took.
 func TestGroupWithALostSpan(t *testing.T) {
@@ -98,21 +83,6 @@ func TestGroupWithALostSpan(t *testing.T) {
 	isServed(t, r, calls[1])
 	if s := r.shapes(); len(s) > 0 && s[0].Runs > 0 {
 		t.Errorf("learned of groups: %+v", s)
-	}
-	r.replays()
-}
-
-func TestGroupWithACancelledMember(t *testing.T) {
-	r, first := groupRig(t)
-	calls := r.group(first)
-	calls[1].Service.Backend.Cancel(calls[1])
-	r.sync()
-	r.workers.EndOf(0, models.SpanDone)
-	wantError(t, answerOf(t, r, calls[1]), 503, "cancelled")
-	isServed(t, r, calls[0])
-	r.sync()
-	if n := r.workers.Held(); n != 0 {
-		t.Errorf("the workers hold %d batches", n)
 	}
 	r.replays()
 }

@@ -229,16 +229,6 @@ func TestModelThatFailsOnOneSize(t *testing.T) {
 	}
 }
 
-// Inputs that the arena has no room for are left out at once.
-func TestInputsThatDoNotFit(t *testing.T) {
-	r := newRig(t, rigOptions{measures: true, services: 2, device: &fakeworkers.Calm, change: func(c *config.Config) {
-		c.Services[0].Sizes = []int{1, 2 * fakeworkers.InputBytes / 64}
-	}})
-	says(t, r.await("solo").Reason, " are impossible;")
-	says(t, r.log.String(), "memory for inputs of batch size 2048")
-	r.serves()
-}
-
 // A daemon that ends while it measures goes on at its next start: nothing is
 // lost, nothing is measured twice.
 func TestMeasuringGoesOnAfterARestart(t *testing.T) {

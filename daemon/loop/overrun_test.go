@@ -136,17 +136,6 @@ func TestOverrunInTime(t *testing.T) {
 	isServed(t, b, slow)
 }
 
-// Who is set apart with a worker that dies is run again.
-func TestOverrunIsLost(t *testing.T) {
-	b, f, slow := overrun(t)
-	f.EndApart(models.SpanLost)
-	f.Kill(0)
-	f.Revive(0, fakeworkers.Operators)
-	f.Await()
-	f.End(models.SpanDone)
-	isServed(t, b, slow)
-}
-
 // A client that leaves while its span does not end is answered at once.
 func TestOverrunIsCancelled(t *testing.T) {
 	b, f, slow := overrun(t)

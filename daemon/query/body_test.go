@@ -77,16 +77,3 @@ func TestAnnouncedTakesNoMemory(t *testing.T) {
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
-
-// A body of which all comes at once, into memory that is new each time.
-func BenchmarkFill(b *testing.B) {
-	data := make([]byte, 3*224*224*4)
-	memory := NewBudget(1 << 30)
-	for b.Loop() {
-		body, _ := memory.Holding(nil)
-		if err := body.Fill(bytes.NewReader(data), int64(len(data)), 1<<30); err != nil {
-			b.Fatal(err)
-		}
-		body.Release()
-	}
-}

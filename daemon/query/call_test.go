@@ -16,17 +16,6 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-func TestAnsweredTwice(t *testing.T) {
-	c := NewCall(NewService(0, "s"))
-	c.Answer(Reply{})
-	defer func() {
-		if recover() == nil {
-			t.Error("a second answer was taken")
-		}
-	}()
-	c.Answer(Reply{})
-}
-
 // waited is a backend that notes how often calls were cancelled, and answers
 // those.
 type waited struct {
