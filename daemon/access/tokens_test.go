@@ -179,16 +179,6 @@ func TestOpenFileIsToldOf(t *testing.T) {
 	}
 }
 
-// Tokens cost no memory per request.
-func TestAllowsAllocatesNothing(t *testing.T) {
-	a := opened(t, Options{TokenFile: tokenFile(t, first)})
-	header := []byte("Bearer " + first)
-	a.tokens.next.Store(time.Now().Add(lookEvery).UnixNano())
-	if n := testing.AllocsPerRun(100, func() { a.Allows(header) }); n > 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
 // FuzzTokens reads arbitrary files: what passes keeps the limits, and no error
 // repeats a line.
 func FuzzTokens(f *testing.F) {

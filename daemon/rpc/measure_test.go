@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -100,21 +99,4 @@ func TestMeasureCovers(t *testing.T) {
 	}
 	runtime.KeepAlive(made)
 	runtime.KeepAlive(messages)
-}
-
-// What does not grow is not taken for more than it is.
-func TestMeasureIsNear(t *testing.T) {
-	floats := typedRequest("1")
-	floats.Inputs[0].Contents.Fp32Contents = make([]float32, 1<<16)
-	for name, c := range map[string]struct {
-		q    *inference.ModelInferRequest
-		most int64
-	}{
-		"raw":  {rawRequest(1 << 16), 1<<16 + 2<<10},
-		"FP32": {floats, 4*(4<<16) + 2<<10},
-	} {
-		if bytes, ok := measure(encode(t, c.q), c.q.ProtoReflect().Descriptor()); !ok || bytes > c.most {
-			t.Errorf("%s: %d bytes, want at most %d; %v", name, bytes, c.most, ok)
-		}
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -353,24 +352,6 @@ func TestOwnDeadline(t *testing.T) {
 	}
 }
 
-func TestMessageLimit(t *testing.T) {
-	l := testLimits()
-	l.MemoryBytes = 1200<<10 + openBytes // a request, and what is made of it
-	r := start(t, &fake{}, l)
-	_, err := r.client.ModelInfer(r.context(), rawRequest(1<<20))
-	wants(t, "too large", err, codes.ResourceExhausted, "larger than max")
-	_, err = r.client.ModelInfer(r.context(), rawRequest(800<<10))
-	wants(t, "no memory", err, codes.Unavailable, "limits.memory_bytes")
-	_, err = r.client.ModelInfer(r.context(), rawRequest(1<<20), grpc.UseCompressor(gzip.Name))
-	wants(t, "too large once decompressed", err, codes.ResourceExhausted, "")
-	if _, _, all := r.counts(); all != 0 {
-		t.Errorf("the host got %d of them", all)
-	}
-	if _, err = r.client.ModelInfer(r.context(), rawRequest(500<<10)); err != nil {
-		t.Errorf("one that fits: %v", err)
-	}
-}
-
 func TestConnectionLimit(t *testing.T) {
 	l := testLimits()
 	l.Connections = 1
@@ -486,37 +467,5 @@ func TestShutdownGivesUp(t *testing.T) {
 	}
 	if err := <-answered; err == nil {
 		t.Error("the query was answered with outputs")
-	}
-}
-
-func TestDeadlineThatHasPassed(t *testing.T) {
-	past, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
-	defer cancel()
-	c := query.NewCall(query.NewService(0, "s"))
-	c.Arrival = time.Now()
-	if err := shorten(past, c); err == nil || err.Reason != query.ReasonDeadline {
-		t.Errorf("%v", err)
-	}
-}
-
-// Every error that a query may end with has a name of gRPC's.
-func TestCodeName(t *testing.T) {
-	for _, c := range []struct {
-		err  *query.Error
-		want string
-	}{
-		{nil, "OK"},
-		{query.ErrInternal, "INTERNAL"},
-		{&query.Error{Status: http.StatusServiceUnavailable, Reason: query.ReasonDeadline}, "DEADLINE_EXCEEDED"},
-		{&query.Error{Status: http.StatusServiceUnavailable, Reason: query.ReasonCancelled}, "CANCELLED"},
-		{query.ErrQueueFull, "UNAVAILABLE"},
-		{&query.Error{Status: http.StatusBadRequest}, "INVALID_ARGUMENT"},
-		{&query.Error{Status: http.StatusNotFound}, "NOT_FOUND"},
-		{&query.Error{Status: http.StatusForbidden}, "PERMISSION_DENIED"},
-		{&query.Error{Status: http.StatusRequestEntityTooLarge}, "RESOURCE_EXHAUSTED"},
-	} {
-		if got := codeName(c.err); got != c.want {
-			t.Errorf("%v: %s, want %s", c.err, got, c.want)
-		}
 	}
 }

@@ -92,20 +92,6 @@ func TestStreamIsBounded(t *testing.T) {
 	}
 }
 
-// A client that leaves has all of its queries cancelled.
-func TestStreamLeaves(t *testing.T) {
-	f := &fake{hold: make(chan struct{})}
-	r := start(t, f, testLimits())
-	ctx, cancel := context.WithCancel(r.context())
-	s := r.stream(ctx)
-	for i := range 5 {
-		send(t, s, typedRequest(strconv.Itoa(i)))
-	}
-	eventually(t, "the queries to run", func() bool { n, _, _ := f.counts(); return n == 5 })
-	cancel()
-	eventually(t, "the host to be told", func() bool { n, _, _ := f.counts(); return n == 0 })
-}
-
 // A daemon that stops answers what a stream has sent, and ends the stream.
 func TestStreamStops(t *testing.T) {
 	f := &fake{hold: make(chan struct{})}
