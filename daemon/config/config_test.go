@@ -152,24 +152,6 @@ func TestConfigFaults(t *testing.T) {
 	}
 }
 
-func TestMeasuredSizes(t *testing.T) {
-	for _, tt := range []struct {
-		maxBatch, maxQueryBatch int
-		sizes, want             []int
-	}{
-		{1, 64, nil, []int{1, 2, 4}},
-		{1, 1, nil, []int{1}},
-		{1, 3, nil, []int{1, 2, 3}},
-		{12, 64, nil, []int{1, 2, 4, 8, 12}},
-		{12, 64, []int{5}, []int{5}},
-	} {
-		s := Service{MaxBatch: tt.maxBatch, MaxQueryBatch: tt.maxQueryBatch, Sizes: tt.sizes}
-		if d := cmp.Diff(tt.want, s.MeasuredSizes()); d != "" {
-			t.Errorf("%+v: %s", tt, d)
-		}
-	}
-}
-
 func TestServiceNames(t *testing.T) {
 	for name, ok := range map[string]bool{
 		"a": true, "resnet50-v1.5_fp16": true, "0": true, strings.Repeat("a", 128): true, "A.b": true,
@@ -242,32 +224,6 @@ func TestLoadConfig(t *testing.T) {
 	}
 	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "is larger than") {
 		t.Errorf("a long file: %v", err)
-	}
-}
-
-func TestConfigPrints(t *testing.T) {
-	c := Embedded()
-	c.StateDir = "/var/lib/\"x\"\\\t\x7f"
-	c.Limits.Hosts = []string{"a.example", "b.example"}
-	c.Limits.MemoryBytes = 1<<30 + 1
-	c.Services[0].Model = "/models/ä b.onnx"
-	c.Services[1].Target = 1500 * time.Microsecond
-	back, err := Parse("/x/c.toml", c.TOML())
-	if err != nil {
-		t.Fatalf("%s\n%v", c.TOML(), err)
-	}
-	if diff := cmp.Diff(c, back); diff != "" {
-		t.Errorf("%s\n%s", c.TOML(), diff)
-	}
-}
-
-func TestEmbedded(t *testing.T) {
-	c := Embedded()
-	if err := c.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	if c.Device != "cpu" || len(c.Services) != 2 || !strings.HasPrefix(c.Listen, "127.0.0.1:") {
-		t.Errorf("%+v", c)
 	}
 }
 

@@ -56,18 +56,6 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// Without tables the pool is the device of the keys above them.
-func TestPoolOfOne(t *testing.T) {
-	c, err := Parse("/c.toml", []byte("device = \"emulated\"\ndevice_profile = \"p.json\"\n[[service]]\nname = \"a\"\nmodel = \"emulated:a\"\n"))
-	if err != nil || !cmp.Equal(c.Pool(), Pool{{Kind: "emulated", Profile: "/p.json"}}) || !slices.Equal(c.On("a"), []int{0}) {
-		t.Errorf("%+v, %v, %v", c.Pool(), c.On("a"), err)
-	}
-	c, err = Parse("/c.toml", []byte("device_profile = \"p.json\"\n"+device("x", "emulated", "")+device("y", "emulated", `profile = "q.json"`)+"[[service]]\nname = \"a\"\nmodel = \"emulated:a\"\n"))
-	if err != nil || c.Pool()[0].Profile != "/p.json" || c.Pool()[1].Profile != "/q.json" || c.Devices[0].Profile != "" || !c.Emulated() {
-		t.Errorf("%+v, %v", c.Pool(), err)
-	}
-}
-
 func TestPoolFaults(t *testing.T) {
 	emulated := device("x", "emulated", `profile = "p"`)
 	for _, tt := range []struct {
