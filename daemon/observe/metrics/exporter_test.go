@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -230,22 +229,5 @@ func TestScrapesAreBounded(t *testing.T) {
 	now = freshFor
 	if again, err := x.Text(); asked != 2 || err != nil || &first[0] == &again[0] {
 		t.Errorf("asked %d times, %v", asked, err)
-	}
-}
-
-// BenchmarkText measures the cost of a scrape.
-func BenchmarkText(b *testing.B) {
-	for _, services := range []int{2, 64} {
-		b.Run(fmt.Sprintf("%d services", services), func(b *testing.B) {
-			x := exporterOf(full(services))
-			now := time.Duration(0)
-			x.now = func() time.Duration { now += freshFor; return now }
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := x.Text(); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -115,35 +114,12 @@ func TestRecordOfIdleTime(t *testing.T) {
 	}
 }
 
-// The error is that of the prediction, as the predictor's reports have it.
-func TestRecordOfErrors(t *testing.T) {
-	r := NewRecorder(nil)
-	group{spans: 3, predicted: 15 * ms, bound: 18 * ms, took: 10 * ms}.run(r)
-	if n, sum := sumOf(&r.groups.groupError); n != 1 || sum != 0.5 {
-		t.Errorf("%d errors of %v", n, sum)
-	}
-	if n, sum := sumOf(&r.groups.margin); n != 1 || sum != 1.2 {
-		t.Errorf("%d margins of %v", n, sum)
-	}
-}
-
 // A round that could not be sent is not counted as one.
 func TestRecordOfARoundThatWasNotSent(t *testing.T) {
 	r := NewRecorder(nil)
 	r.Observe(&observe.Event{Kind: observe.Ended})
 	if n, _ := sumOf(&r.groups.round); n != 0 {
 		t.Errorf("%d rounds", n)
-	}
-}
-
-func TestRecordOfTurns(t *testing.T) {
-	r := NewRecorder(nil)
-	for _, turn := range [][2]time.Duration{{1 * ms, 3 * ms}, {10 * ms, 11 * ms}, {20 * ms, 19 * ms}} {
-		r.Observe(&observe.Event{Kind: observe.Woke, At: turn[0]})
-		r.Observe(&observe.Event{Kind: observe.Rested, At: turn[1]})
-	}
-	if r.turns != 3 || r.busy != 3*ms {
-		t.Errorf("%d turns, busy for %v", r.turns, r.busy)
 	}
 }
 
@@ -262,30 +238,5 @@ func TestRecordDoesNotAllocate(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
-	}
-}
-
-// BenchmarkRecord is what a round of two spans costs the scheduler goroutine
-// here, with one query that it answers.
-func BenchmarkRecord(b *testing.B) {
-	r, events := NewRecorder([]string{"a"}), happened()
-	b.ReportAllocs()
-	for b.Loop() {
-		for i := range events {
-			r.Observe(&events[i])
-		}
-	}
-}
-
-// BenchmarkCopy is what a scrape costs the scheduler goroutine here.
-func BenchmarkCopy(b *testing.B) {
-	for _, services := range []int{2, 64} {
-		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
-			r := full(services).recorder
-			b.ReportAllocs()
-			for b.Loop() {
-				r.copied()
-			}
-		})
 	}
 }

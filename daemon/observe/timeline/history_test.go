@@ -121,14 +121,3 @@ func TestGainOfNow(t *testing.T) {
 		t.Errorf("half a minute later: %v, %v", sum, overlapped)
 	}
 }
-
-func TestHistoryAllocatesNothing(t *testing.T) {
-	r := newHistoryRig()
-	e := &observe.Event{Kind: observe.Ended, Outcome: &models.Outcome{Took: 1}, Gain: observe.Gain{Overlap: 1}}
-	if n := testing.AllocsPerRun(1000, func() {
-		e.At += historyStep / 3
-		r.Observe(e)
-	}); n != 0 {
-		t.Errorf("%v allocations for a round", n)
-	}
-}

@@ -113,27 +113,6 @@ func TestSuccessorGoesOn(t *testing.T) {
 	}
 }
 
-func TestSetServiceChanges(t *testing.T) {
-	s := newScheduled(t, 2)
-	s.round(0)
-	m := services(1)[0]
-	m.QoSTarget = time.Minute
-	s.ring.setService(m, false)
-	if list := s.ring.Services(); list[0].Target != time.Minute || list[0].Ended != 1 {
-		t.Errorf("another target: %+v", list)
-	}
-	m.Name = "z"
-	s.ring.setService(m, false)
-	if list := s.ring.Services(); !slices.Equal(names(list), []string{"b", "z"}) || list[1].Ended != 0 {
-		t.Errorf("another name: %+v", list)
-	}
-	s.ring.dropService(7)
-	s.ring.answered(7, 1, true)
-	if n := len(s.ring.Services()); n != 2 {
-		t.Errorf("%d services", n)
-	}
-}
-
 // Whatever comes and goes, every position on a page has a name, and services
 // are told of once each.
 func TestLaneProperties(t *testing.T) {

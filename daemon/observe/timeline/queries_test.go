@@ -60,29 +60,6 @@ func TestQueriesFollowEachOther(t *testing.T) {
 	})
 }
 
-// A page that is overtaken while it is read has no holes.
-func TestQueriesOvertaken(t *testing.T) {
-	r := New(time.Now(), services(1))
-	end := func(n int) {
-		for range n {
-			r.ended(0, Query{ID: r.mu.queries.last + 1})
-		}
-	}
-	end(200)
-	p := &QueryPage{Next: 50}
-	chunk := make([]Query, copiedQueries)
-	n := r.mu.queries.copy(p, chunk)
-	p.Queries = append(p.Queries, chunk[:n]...)
-	if n != copiedQueries || p.Next != 50+copiedQueries || !p.More || p.Missed != 0 || chunk[0].ID != 51 {
-		t.Fatalf("%d copied, next %d, more %t, %d missed, from %d", n, p.Next, p.More, p.Missed, chunk[0].ID)
-	}
-	end(Queries)
-	n = r.mu.queries.copy(p, chunk)
-	if n != copiedQueries || p.Missed != 150 || len(p.Queries) != 0 || chunk[0].ID != 201 {
-		t.Errorf("overtaken: %d copied, %d missed, %d kept, from %d", n, p.Missed, len(p.Queries), chunk[0].ID)
-	}
-}
-
 // Reading while it is fed is safe, and feeding allocates nothing.
 func TestQueriesWhileFed(t *testing.T) {
 	r := New(time.Now(), services(1))
@@ -117,14 +94,5 @@ func TestQueriesWhileFed(t *testing.T) {
 	reading.Wait()
 	if got := testing.AllocsPerRun(100, feed); got > 0 {
 		t.Errorf("%v allocations", got)
-	}
-}
-
-func BenchmarkEnded(b *testing.B) {
-	r := New(time.Now(), services(4))
-	q := &Query{ID: 1, Result: "finished"}
-	b.ReportAllocs()
-	for b.Loop() {
-		r.ended(2, *q)
 	}
 }

@@ -16,15 +16,6 @@ func numbers(p *Page) (list []uint64) {
 	return list
 }
 
-func TestReadEmpty(t *testing.T) {
-	s := newScheduled(t, 2)
-	for _, since := range []uint64{0, 5, Latest} {
-		if p := s.ring.Read(since, PageRounds, nil); p.Rounds == nil || len(p.Rounds) > 0 || p.Next != 0 || p.Missed != 0 || p.More || len(p.Services) != 2 {
-			t.Errorf("since %d: %+v", since, p)
-		}
-	}
-}
-
 func TestRead(t *testing.T) {
 	s := newScheduled(t, 1)
 	s.rounds(Rounds + 100)
@@ -142,18 +133,5 @@ func TestFeedingAllocatesNothing(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, feed); n > 0 {
 		t.Errorf("%v allocations", n)
-	}
-}
-
-func BenchmarkFeed(b *testing.B) {
-	s := newScheduled(&testing.T{}, 4)
-	for i := range 4 {
-		s.arrive(i, time.Second)
-	}
-	r := s.scheduler.Ready(0).Round
-	b.ReportAllocs()
-	for b.Loop() {
-		why := s.scheduler.Explain()
-		s.ring.begin(r, &why, s.services)
 	}
 }

@@ -98,17 +98,6 @@ func TestRoundIsBounded(t *testing.T) {
 	}
 }
 
-// A copy shares nothing with what it was made of.
-func TestCopyIsDeep(t *testing.T) {
-	s := newScheduled(t, 1)
-	s.rounds(1)
-	a := s.ring.Read(0, PageRounds, nil)
-	a.Rounds[0].Spans[0].IDs[0], a.Rounds[0].Candidates[0].Place = 99, 99
-	if b := s.ring.Read(0, PageRounds, nil); b.Rounds[0].Spans[0].IDs[0] != 1 || b.Rounds[0].Candidates[0].Place != 1 {
-		t.Errorf("%+v", b.Rounds[0])
-	}
-}
-
 // An outcome of a round that is not the one that runs changes nothing.
 func TestForeignOutcome(t *testing.T) {
 	s := newScheduled(t, 1)

@@ -351,21 +351,3 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("reported: %+v", l)
 	}
 }
-
-// Tracing is free where there is no tracer.
-func BenchmarkOff(b *testing.B) {
-	var tracer *Tracer
-	b.ReportAllocs()
-	for b.Loop() {
-		if tracer.Begin(tracing.Parent{}) != nil {
-			b.Fatal("traced")
-		}
-	}
-}
-
-func TestOffAllocatesNothing(t *testing.T) {
-	var tracer *Tracer
-	if n := testing.AllocsPerRun(100, func() { tracer.Begin(tracing.Parent{}) }); n > 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
