@@ -127,16 +127,6 @@ func TestChartIsOfThePage(t *testing.T) {
 	}
 }
 
-// Each section is a card of its own, and what stands before the first heading too.
-func TestSections(t *testing.T) {
-	if n := strings.Count(pageOf(t, sample()), "<section>"); n != 2 {
-		t.Errorf("%d sections, want 2", n)
-	}
-	if page := pageOf(t, new(Document)); strings.Contains(page, "<section>") {
-		t.Error("an empty document has a section")
-	}
-}
-
 func TestPageIsWellFormed(t *testing.T) {
 	d := xml.NewDecoder(strings.NewReader(pageOf(t, sample())))
 	d.Strict, d.AutoClose, d.Entity = false, []string{"meta"}, xml.HTMLEntity
@@ -202,14 +192,6 @@ func TestChartIsWhole(t *testing.T) {
 			t.Fatalf("%d bars, want %d, in %s", filled, want, svg)
 		}
 	})
-}
-
-func TestNumbers(t *testing.T) {
-	for text, want := range map[string]bool{"": true, "-": true, "~1.32": true, "!~0.97": true, "+12 %": true, "8.5 MiB": true, "–": false, "a1": false, "<b>": false} {
-		if got := isNumber(text); got != want {
-			t.Errorf("%q is a number: %t", text, got)
-		}
-	}
 }
 
 // broke takes so many bytes.
