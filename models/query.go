@@ -51,6 +51,8 @@ type Span struct {
 	// execution, the size of each query.
 	Size   int `json:"n"`
 	SeqLen int `json:"seq,omitempty"`
+	// Share is how many units of its device the span runs on, 0 for all of them.
+	Share int `json:"share,omitempty"`
 }
 
 // Len returns the number of operators in the span.
@@ -70,6 +72,8 @@ func (s Span) Times(queries int) int {
 // together in one round.
 type Group struct {
 	Spans []Span `json:"g"`
+	// Beside are the services whose spans run on other units of the device when the group starts.
+	Beside []ServiceID `json:"beside,omitempty"`
 }
 
 // Estimate is a predictor's estimate for an operator group.

@@ -170,6 +170,10 @@ func (c *calibration) marginOf(s *speed, of *shape) margin {
 	case s.source == sourceSolo:
 		// The table of isolated latencies corrects itself.
 		m.latency, m.bound = 1, max(m.bound, 1)
+	case s.source == sourceBeside:
+		// Others never make a span faster: if it seems so, its isolated latency is wrong, and
+		// that is corrected.
+		m.latency, m.bound = max(m.latency, 1), max(m.bound, 1)
 	case s.source == sourceSum:
 		// A sum is meant to be conservative, so it is never reduced.
 		m.latency, m.bound = max(m.latency, 1), max(m.bound, 1)
@@ -328,17 +332,19 @@ func (c *calibration) report() (shapes []shapeReport) {
 }
 
 // source says how a latency is computed: from the isolated latency of the only span, by the
-// network, or as the sum of isolated latencies where the network does not cover the group.
+// network, as the sum of isolated latencies where the network does not cover the group, or from the
+// isolated latency of a span beside which others run on other units.
 type source uint8
 
 const (
 	sourceSolo source = iota
 	sourceNetwork
 	sourceSum
+	sourceBeside
 	sources
 )
 
-var sourceNames = [sources]string{"solo", "network", "sum"}
+var sourceNames = [sources]string{"solo", "network", "sum", "beside"}
 
 func (s source) String() string { return sourceNames[s] }
 

@@ -25,7 +25,7 @@ type Overrun struct {
 // NewOverrun returns the overrun of a group whose round ended after took with open spans still
 // running. Each span must be of a different batch.
 func NewOverrun(group models.Group, took time.Duration, open int) *Overrun {
-	group.Spans = slices.Clone(group.Spans)
+	group.Spans, group.Beside = slices.Clone(group.Spans), slices.Clone(group.Beside)
 	return &Overrun{group: group, took: took, open: open}
 }
 

@@ -66,7 +66,7 @@ func (p *Predictor) Predict(groups []models.Group, estimates []models.Estimate) 
 func (p *Predictor) predict(groups []models.Group, estimates []models.Estimate) {
 	p.asked = 0
 	for i := range groups {
-		a, ok := p.ask(groups[i].Spans)
+		a, ok := p.ask(groups[i])
 		switch {
 		case !ok:
 			p.unknown++
@@ -89,7 +89,8 @@ func (p *Predictor) predict(groups []models.Group, estimates []models.Estimate) 
 // ask returns the prediction for a group. If the network covers the group, ask only queues it,
 // and runNetwork fills in the prediction. ask returns false if the isolated latency of a span
 // is unknown.
-func (p *Predictor) ask(spans []models.Span) (a answer, ok bool) {
+func (p *Predictor) ask(g models.Group) (a answer, ok bool) {
+	spans := g.Spans
 	var longest float64
 	for i := range spans {
 		d, known := p.solo.Span(spans[i])
@@ -103,6 +104,12 @@ func (p *Predictor) ask(spans []models.Span) (a answer, ok bool) {
 	switch {
 	case len(spans) == 0:
 		return answer{}, false
+	case len(spans) == 1 && len(g.Beside) > 0:
+		a.key = keyOf(spans, sourceBeside)
+		for _, id := range g.Beside {
+			a.key.add(id)
+		}
+		return a, true
 	case len(spans) == 1:
 		a.key = keyOf(spans, sourceSolo)
 		return a, true
@@ -173,7 +180,7 @@ func (p *Predictor) Observe(now time.Duration, g models.Group, took time.Duratio
 	}
 	p.asked = 0
 	fallbacks := p.fallbacks
-	a, ok := p.ask(g.Spans)
+	a, ok := p.ask(g)
 	// Nobody asked for this estimate, so it must not count.
 	p.fallbacks = fallbacks
 	if ok && a.key.source == sourceNetwork {
@@ -187,9 +194,12 @@ func (p *Predictor) Observe(now time.Duration, g models.Group, took time.Duratio
 	if len(g.Spans) != 1 {
 		return nil
 	}
-	s := &g.Spans[0]
-	p.solo.now = p.calibration.now
-	return p.solo.Observe(s.Service, s.Start, s.End, s.Size, s.SeqLen, took)
+	s, solo := &g.Spans[0], p.solo.On(g.Spans[0].Share)
+	solo.now = p.calibration.now
+	if len(g.Beside) > 0 && ok { // what others cost it is not its own time
+		took = max(duration(float64(took)/p.calibration.margin(a.key).latency), 1)
+	}
+	return solo.Observe(s.Service, s.Start, s.End, s.Size, s.SeqLen, took)
 }
 
 // part returns a time as a fraction of the isolated latency of the longest whole model in the

@@ -125,7 +125,7 @@ func TestPredictFallsBack(t *testing.T) {
 	ask(p)
 	r := p.Report(true)
 	want := Report{
-		Unknown: 1, Answers: map[string]uint64{"solo": 0, "sum": 6, "network": 1},
+		Unknown: 1, Answers: map[string]uint64{"beside": 0, "solo": 0, "sum": 6, "network": 1},
 		Fallbacks: map[string]uint64{"no predictor": 1, "model unknown": 1, "size beyond training": 2, "group beyond training": 2},
 	}
 	if diff := cmp.Diff(want, r); diff != "" {

@@ -17,6 +17,9 @@ type Snapshot struct {
 	// Cut is the overhead in nanoseconds of running part of the model, in addition to the time
 	// of its operators.
 	Cut float64 `json:"cut,omitempty"`
+	// Shares holds the same for each share of the device, of which Share is one.
+	Share  int        `json:"share,omitempty"`
+	Shares []Snapshot `json:"shares,omitempty"`
 }
 
 // cellSnapshot holds the isolated latency of each operator for one batch size and sequence length.
@@ -39,15 +42,30 @@ func (t *Solo) Snapshot(service models.ServiceID) (Snapshot, error) {
 		kept.Nanos = slices.Clone(c.Nanos)
 		s.Cells = append(s.Cells, kept)
 	}
+	for i := range t.parts {
+		of, err := t.parts[i].table.Snapshot(service)
+		if err != nil {
+			return Snapshot{}, err
+		}
+		of.Share = t.parts[i].share
+		s.Shares = append(s.Shares, of)
+	}
 	return s, nil
 }
 
 // Restore replaces what is known about a service. If the snapshot does not fit or holds an
-// impossible number, Restore returns errSnapshot and changes nothing.
+// impossible number, Restore returns errSnapshot and changes nothing but shares that fit.
 func (t *Solo) Restore(service models.ServiceID, s Snapshot) error {
 	sv, err := t.service(service)
 	if err != nil {
 		return err
+	}
+	for i := range s.Shares {
+		if of := t.On(s.Shares[i].Share); of != t {
+			if err := of.Restore(service, s.Shares[i]); err != nil {
+				return err
+			}
+		}
 	}
 	if s.Operators != sv.operators {
 		return fmt.Errorf("%w: of %d operators, the service has %d", errSnapshot, s.Operators, sv.operators)

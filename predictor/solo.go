@@ -41,11 +41,44 @@ var (
 )
 
 // Solo is the table of isolated latencies: how long the operators of each service take when nothing
-// else runs.
+// else runs, on all units of the device and on each share of them.
 type Solo struct {
 	services []soloService
 	// now is the end of the run that is being observed.
 	now time.Duration
+
+	// units is how many units the device has, and parts has the table of each share, the smallest
+	// first. A device of one unit has no shares.
+	units int
+	parts []shareTable
+}
+
+// shareTable is the table of a share.
+type shareTable struct {
+	share int
+	table Solo
+}
+
+// Divide gives a table shares of a device of so many units: 1, 2, 4 and so on.
+func (t *Solo) Divide(units int) {
+	t.units = units
+	for share := 1; share < units; share *= 2 {
+		p := shareTable{share: share}
+		for id, sv := range t.services {
+			_ = p.table.Reset(models.ServiceID(id), sv.operators) // as this table has
+		}
+		t.parts = append(t.parts, p)
+	}
+}
+
+// On returns the table of a share, that of all units for 0 and for a share without one.
+func (t *Solo) On(share int) *Solo {
+	for i := range t.parts {
+		if t.parts[i].share == share {
+			return &t.parts[i].table
+		}
+	}
+	return t
 }
 
 // soloService holds the isolated latencies of one service.
@@ -93,9 +126,12 @@ func (t *Solo) Reset(service models.ServiceID, operators int) error {
 	}
 	if int(service) == len(t.services) {
 		t.services = append(t.services, soloService{operators: operators})
-		return nil
+	} else {
+		t.services[service].replace(operators)
 	}
-	t.services[service].replace(operators)
+	for i := range t.parts {
+		_ = t.parts[i].table.Reset(service, operators) // it has the same services
+	}
 	return nil
 }
 
@@ -107,6 +143,9 @@ func (t *Solo) Drop(service models.ServiceID) error {
 		return err
 	}
 	sv.replace(0)
+	for i := range t.parts {
+		_ = t.parts[i].table.Drop(service) // it has the same services
+	}
 	return nil
 }
 
@@ -117,8 +156,18 @@ func (sv *soloService) replace(operators int) {
 
 // Span returns the isolated latency of a span, or false if nothing is known about the service. It
 // interpolates between measured batch sizes. Beyond them it scales in proportion to the nearest
-// size, and for an unmeasured sequence length in proportion to the nearest length.
+// size, and for an unmeasured sequence length in proportion to the nearest length. On a share of which
+// nothing is known a span takes as much longer as that has fewer units.
 func (t *Solo) Span(s models.Span) (time.Duration, bool) {
+	if on := t.On(s.Share); on != t {
+		if took, known := on.Span(s); known {
+			return took, true
+		}
+		share := s.Share
+		s.Share = 0
+		took, known := t.Span(s)
+		return min(took, maxSpan/time.Duration(t.units)) * time.Duration(t.units) / time.Duration(share), known
+	}
 	sv, err := t.service(s.Service)
 	if err != nil || sv.check(s.Start, s.End, s.Size, s.SeqLen) != nil {
 		return 0, false
