@@ -62,7 +62,14 @@ func newBacklog(config Config, p policy) backlog {
 	return l
 }
 
-func (l *backlog) clock(now time.Duration) { l.now = max(l.now, now) }
+func (l *backlog) clock(now time.Duration) {
+	l.now = max(l.now, now)
+	for _, v := range l.host.devices {
+		if v.units > 1 {
+			v.crowd.pass(l.now, v.rounds()+l.waiting.len()+v.paused)
+		}
+	}
+}
 
 // service returns the service with an ID, nil if there is none or it was
 // removed.
@@ -117,10 +124,11 @@ func (l *backlog) enqueue(q *query) {
 	whole := q.span(sv.Operators)
 	q.Rank = l.rankOf(q, whole, 0)
 	if _, sorts := l.policy.(triager); sorts && sv.places() > 0 && !sv.BestEffort && !q.Rank.Filler {
-		predict := l.host.predict(sv)
-		q.Alone = predict.alone(whole).Latency
+		v := l.host.first(sv)
+		whole.Share, q.Takes.Alone, q.Takes.Least = v.thrifty(whole, q.Deadline-l.now)
+		q.Takes.Share, sv.Last.Alone = whole.Share, q.Takes.Alone
 		if whole.Size = sv.MaxBatch; q.Size < whole.Size {
-			q.Full = predict.alone(whole).Latency
+			q.Takes.Full = v.predict.alone(whole).Latency
 		}
 	}
 	sv.queue.push(q)
@@ -373,7 +381,7 @@ func (l *backlog) report(q *query, result Result, reason Reason) {
 	}
 	if b := q.batch; b != nil && b.id != 0 && !b.Reserved {
 		a.Batch, a.BatchSize, a.Device, a.Started, a.Run = b.id, b.Size, b.device.index, b.Started, b.Run
-		a.Queue, a.InUse = b.Started-q.Arrival, b.Overrun > 0
+		a.Queue, a.InUse = b.Started-q.Arrival, b.Overrun.End > 0
 	}
 	l.services[q.Service].metrics.count(&a, q.Deadline)
 	l.answers.add(a)

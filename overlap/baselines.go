@@ -102,7 +102,7 @@ func (clockwork) choose(d *decision) {
 func (d *decision) skip() {
 	c := d.candidates[0]
 	d.candidates = append(d.candidates[:0], d.candidates[1:]...)
-	d.unsure = d.unsure || d.device.busy // it may start if the round that runs ends earlier
+	d.unsure = d.unsure || d.device.busy() // it may start if the round that runs ends earlier
 	c.service.view.pass(&c)
 	d.gather(c.service)
 }

@@ -40,11 +40,19 @@ func (s *Scheduler) Check() error {
 			}
 		}
 	}
+	type worker struct {
+		of *service
+		on *device
+	}
+	workers := map[worker]bool{}
 	for _, b := range s.backlog.host.overruns {
 		count(b)
-		busy--
-		if sv := b.service; !b.running || b.pausedPos >= 0 || b.Overrun <= b.Next || b.Overrun > sv.Operators || !sv.busy.has(b.device.index) {
-			return fmt.Errorf("batch %d at operator %d is an overrun until %d, running is %v", b.id, b.Next, b.Overrun, b.running)
+		if at := (worker{b.service, b.device}); !workers[at] {
+			workers[at] = true
+			busy--
+		}
+		if sv := b.service; !b.running || b.pausedPos >= 0 || b.Overrun.End <= b.Next || b.Overrun.End > sv.Operators || !sv.busy.has(b.device.index) {
+			return fmt.Errorf("batch %d at operator %d is an overrun until %d, running is %v", b.id, b.Next, b.Overrun.End, b.running)
 		}
 		if err := b.check(); err != nil {
 			return err
@@ -54,8 +62,10 @@ func (s *Scheduler) Check() error {
 		return fmt.Errorf("%d workers are busy without an overrun", busy)
 	}
 	for _, v := range s.backlog.host.devices {
-		for _, b := range v.running {
-			count(b)
+		for i := range v.slots {
+			for _, b := range v.slots[i].running {
+				count(b)
+			}
 		}
 	}
 	for _, b := range s.backlog.onWay {
@@ -174,7 +184,7 @@ func (r *routes) check() error {
 		ways = append(ways, &b.Way)
 	}
 	for _, v := range s.backlog.host.devices {
-		for _, b := range v.running {
+		for _, b := range v.slots[0].running {
 			ways = append(ways, &b.Way)
 		}
 	}
@@ -200,19 +210,39 @@ func (r *routes) check() error {
 }
 
 func (v *device) check() error {
-	if v.alone && len(v.running) > 1 {
-		return fmt.Errorf("%d spans run together where each is alone", len(v.running))
+	taken := 0
+	for i := range v.slots {
+		o := &v.slots[i]
+		if err := v.checkSlot(o); err != nil {
+			return fmt.Errorf("slot %d: %w", i, err)
+		}
+		if o.busy {
+			taken += v.width(o.round.Spans[0].Share)
+		}
 	}
-	if n := len(v.running); v.busy != (n > 0) || v.busy && (n != len(v.round.Spans) || n != len(v.round.Queries)) {
-		return fmt.Errorf("%d batches run %d spans, busy is %v", n, len(v.round.Spans), v.busy)
+	if v.units == 1 && v.free != v.units-taken || v.free > v.units-taken {
+		return fmt.Errorf("%d of %d units are free while rounds have %d", v.free, v.units, taken)
+	}
+	return nil
+}
+
+func (v *device) checkSlot(o *slot) error {
+	n := len(o.running)
+	if v.alone && n > 1 || v.units > 1 && n > 1 {
+		return fmt.Errorf("%d spans run together where each is alone", n)
+	}
+	if o.busy != (n > 0) || o.busy && (n != len(o.round.Spans) || n != len(o.round.Queries)) {
+		return fmt.Errorf("%d batches run %d spans, busy is %v", n, len(o.round.Spans), o.busy)
 	}
 	seen := map[models.ServiceID]bool{}
-	for i, b := range v.running {
-		span := v.round.Group.Spans[i]
+	for i, b := range o.running {
+		span := o.round.Group.Spans[i]
+		asked := span
+		asked.Share = 0
 		switch {
-		case !b.running || b.device != v || b.Overrun > 0 || b.pausedPos >= 0 || b.expiryPos >= 0:
+		case !b.running || b.device != v || b.Overrun.End > 0 || b.pausedPos >= 0 || b.expiryPos >= 0:
 			return fmt.Errorf("batch %d runs and waits", b.id)
-		case b.Next < 0 || span != b.span(span.End) || span.Len() < 1 || span.End > b.service.Operators:
+		case b.Next < 0 || asked != b.span(span.End) || span.Len() < 1 || span.End > b.service.Operators:
 			return fmt.Errorf("batch %d at operator %d runs %+v", b.id, b.Next, span)
 		case seen[span.Service]:
 			return fmt.Errorf("two spans of service %s", b.service.Name)

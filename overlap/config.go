@@ -13,10 +13,11 @@ import (
 // Limits of a configuration.
 const (
 	MaxServices   = 1 << 14
-	MaxDevices    = 1024
-	MaxQueueLimit = 1 << 20 // queries
-	MaxMaxBatch   = 1 << 12
-	MaxMaxRetries = 16
+	maxDevices    = 1024
+	maxQueueLimit = 1 << 20 // queries
+	maxMaxBatch   = 1 << 12
+	maxMaxRetries = 16
+	MaxUnits      = 128
 	maxPipelines  = 64
 	maxStages     = 8
 )
@@ -41,6 +42,11 @@ type Config struct {
 	// kernels of different processes take turns. Without it none of them is so.
 	Alone []bool `json:",omitempty"`
 
+	// Units has for each device of how many units it consists, as a CPU does of cores. On one of
+	// several each round has one span, on its share of them, and rounds start and end at any time.
+	// Without it each has one.
+	Units []int `json:",omitempty"`
+
 	// RoundTime is what a round takes in addition to its group: to hand it to workers and
 	// back. 0 means nothing. Where a model takes no longer, its queries run back to back in one
 	// round, and slices take many times as long.
@@ -58,7 +64,7 @@ func (c *Config) Validate() error {
 	n := len(c.Services)
 	faults.when(n < 1 || n > MaxServices, "%d services: want 1 to %d", n, MaxServices)
 	for i := range c.Services {
-		faults = append(faults, serviceFaults(&c.Services[i], i, len(c.Devices))...)
+		faults = append(faults, serviceFaults(&c.Services[i], i, c.each())...)
 	}
 	return errors.Join(faults...)
 }
@@ -77,31 +83,47 @@ func (f *faults) when(wrong bool, format string, args ...any) {
 func (c *Config) ruleFaults() (f faults) {
 	f.when(policyNamed(c.Policy) == nil, "unknown policy %q", c.Policy)
 	n := len(c.Devices)
-	f.when(n < 1 || n > MaxDevices, "%d devices: want 1 to %d", n, MaxDevices)
+	f.when(n < 1 || n > maxDevices, "%d devices: want 1 to %d", n, maxDevices)
 	f.when(slices.Contains(c.Devices, nil), "a device without a predictor")
 	f.when(len(c.Links) > 0 && len(c.Links) != n, "links of %d devices: want one for each of %d, or none at all", len(c.Links), n)
 	f.when(len(c.Alone) > 0 && len(c.Alone) != n, "alone of %d devices: want one for each of %d, or none at all", len(c.Alone), n)
-	for i, link := range c.Links {
-		f.when(link < 0 || link >= MaxDevices, "device %d has link %d: want 0 to %d", i, link, MaxDevices-1)
+	f.when(len(c.Units) > 0 && len(c.Units) != n, "units of %d devices: want one for each of %d, or none at all", len(c.Units), n)
+	_, shares := policyNamed(c.Policy).(overlap)
+	for i, units := range c.Units {
+		f.when(units < 1 || units > MaxUnits, "device %d has %d units: want 1 to %d", i, units, MaxUnits)
+		f.when(units > 1 && !shares, "device %d has %d units: policy %s gives no shares, leave them out", i, units, c.Policy)
+		f.when(units > 1 && len(c.Alone) > i && c.Alone[i], "device %d has %d units, and its groups one span: want one or the other", i, units)
 	}
-	f.when(c.Ways < 0 || c.Ways > MaxWays, "%d ways: want 0 to %d", c.Ways, MaxWays)
+	for i, link := range c.Links {
+		f.when(link < 0 || link >= maxDevices, "device %d has link %d: want 0 to %d", i, link, maxDevices-1)
+	}
+	f.when(c.Ways < 0 || c.Ways > maxWays, "%d ways: want 0 to %d", c.Ways, maxWays)
 	f.when(c.RoundTime < 0, "round time %v: want at least 0", c.RoundTime)
-	f.when(c.MaxRetries < 0 || c.MaxRetries > MaxMaxRetries, "max retries %d: want 0 to %d", c.MaxRetries, MaxMaxRetries)
+	f.when(c.MaxRetries < 0 || c.MaxRetries > maxMaxRetries, "max retries %d: want 0 to %d", c.MaxRetries, maxMaxRetries)
 	return f
 }
 
-func serviceFaults(sv *models.Service, position, devices int) (f faults) {
+// each returns of how many units each device consists.
+func (c *Config) each() []int {
+	if len(c.Units) == len(c.Devices) {
+		return c.Units
+	}
+	return slices.Repeat([]int{1}, len(c.Devices))
+}
+
+// serviceFaults are those of a service, where each device has so many units.
+func serviceFaults(sv *models.Service, position int, units []int) (f faults) {
 	f.when(sv.ID != models.ServiceID(position), "ID %d is not its position", sv.ID)
 	f.when(sv.Name == "", "no name")
 	f.when(sv.Operators < 1, "%d operators: want at least 1", sv.Operators)
 	f.when(sv.QoSTarget <= 0, "QoS target %v: want more than 0", sv.QoSTarget)
-	f.when(sv.QueueLimit < 1 || sv.QueueLimit > MaxQueueLimit, "queue limit %d: want 1 to %d", sv.QueueLimit, MaxQueueLimit)
+	f.when(sv.QueueLimit < 1 || sv.QueueLimit > maxQueueLimit, "queue limit %d: want 1 to %d", sv.QueueLimit, maxQueueLimit)
 	f.when(!(sv.Accuracy >= 0) || math.IsInf(sv.Accuracy, 0), "accuracy %v: want a number of at least 0", sv.Accuracy)
-	f.when(sv.MaxBatch < 0 || sv.MaxBatch > MaxMaxBatch, "max batch %d: want 0 to %d", sv.MaxBatch, MaxMaxBatch)
+	f.when(sv.MaxBatch < 0 || sv.MaxBatch > maxMaxBatch, "max batch %d: want 0 to %d", sv.MaxBatch, maxMaxBatch)
 	f.when(sv.BestEffort && len(sv.Pipelines) > 0, "pipelines: best effort reserves nothing, leave them out")
 	f.when(len(sv.Pipelines) > maxPipelines, "%d pipelines: want at most %d", len(sv.Pipelines), maxPipelines)
 	for i := range sv.Pipelines {
-		for _, err := range pipelineFaults(&sv.Pipelines[i], sv.Operators, devices) {
+		for _, err := range pipelineFaults(&sv.Pipelines[i], sv.Operators, units) {
 			f = append(f, fmt.Errorf("pipeline %d: %w", i, err))
 		}
 	}
@@ -112,9 +134,9 @@ func serviceFaults(sv *models.Service, position, devices int) (f faults) {
 }
 
 // pipelineFaults are those of a pipeline of a model with some operators.
-func pipelineFaults(p *models.Pipeline, operators, devices int) (f faults) {
+func pipelineFaults(p *models.Pipeline, operators int, units []int) (f faults) {
 	n := len(p.Stages)
-	f.when(p.Batch < 1 || p.Batch > MaxMaxBatch, "batch %d: want 1 to %d", p.Batch, MaxMaxBatch)
+	f.when(p.Batch < 1 || p.Batch > maxMaxBatch, "batch %d: want 1 to %d", p.Batch, maxMaxBatch)
 	f.when(n < 1 || n > maxStages, "%d stages: want 1 to %d", n, maxStages)
 	start := 0
 	for k := range p.Stages {
@@ -123,7 +145,8 @@ func pipelineFaults(p *models.Pipeline, operators, devices int) (f faults) {
 		f.when(g.Move < 0, "stage %d: a move of %v: want at least 0", k, g.Move)
 		f.when(len(g.Devices) == 0, "stage %d has no device", k)
 		for i, d := range g.Devices {
-			f.when(d < 0 || d >= devices, "stage %d on device %d: the pool has 0 to %d", k, d, devices-1)
+			f.when(d < 0 || d >= len(units), "stage %d on device %d: the pool has 0 to %d", k, d, len(units)-1)
+			f.when(d >= 0 && d < len(units) && units[d] > 1, "stage %d on device %d, which gives shares: want one of a single unit", k, d)
 			f.when(slices.Contains(g.Devices[:i], d), "stage %d has device %d twice", k, d)
 		}
 		start = g.End
@@ -134,7 +157,7 @@ func pipelineFaults(p *models.Pipeline, operators, devices int) (f faults) {
 
 // badService reports every fault of a definition.
 func badService(l *backlog, m *models.Service) error {
-	if faults := serviceFaults(m, int(m.ID), len(l.host.devices)); len(faults) > 0 {
+	if faults := serviceFaults(m, int(m.ID), l.host.units()); len(faults) > 0 {
 		return fmt.Errorf("%w: %w", ErrBadService, errors.Join(faults...))
 	}
 	return nil

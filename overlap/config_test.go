@@ -33,9 +33,9 @@ func TestConfigReportsEveryFault(t *testing.T) {
 		`unknown policy "best"`:         func(c *Config) { c.Policy = "best" },
 		"a device without a predictor":  func(c *Config) { c.Devices[0] = nil },
 		"-1 ways":                       func(c *Config) { c.Ways = -1 },
-		"65 ways":                       func(c *Config) { c.Ways = MaxWays + 1 },
+		"65 ways":                       func(c *Config) { c.Ways = maxWays + 1 },
 		"max retries -1":                func(c *Config) { c.MaxRetries = -1 },
-		"max retries 17":                func(c *Config) { c.MaxRetries = MaxMaxRetries + 1 },
+		"max retries 17":                func(c *Config) { c.MaxRetries = maxMaxRetries + 1 },
 		"ID 7 is not its position":      func(c *Config) { c.Services[1].ID = 7 },
 		"no name":                       func(c *Config) { c.Services[1].Name = "" },
 		"service 1 (b): 0 operators":    func(c *Config) { c.Services[1].Operators = 0 },
@@ -67,7 +67,7 @@ func TestConfigReportsEveryFault(t *testing.T) {
 		}
 	}
 	c := goodConfig(2)
-	c.Policy, c.Devices[0], c.Services[0].Operators, c.Services[1].QueueLimit = "", nil, -1, MaxQueueLimit+1
+	c.Policy, c.Devices[0], c.Services[0].Operators, c.Services[1].QueueLimit = "", nil, -1, maxQueueLimit+1
 	err := c.Validate()
 	if n := strings.Count(err.Error(), "\n") + 1; n != 4 {
 		t.Errorf("%d faults, want 4:\n%v", n, err)

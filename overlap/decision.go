@@ -77,7 +77,10 @@ func (d *decision) decide(v *device, at time.Duration) {
 	for _, sv := range s.backlog.services {
 		sv.look(v, at)
 	}
-	if v.busy {
+	if v.units > 1 {
+		d.ask.beside = v.beside(d.ask.beside[:0])
+		defer func() { d.ask.beside = d.ask.beside[:0] }()
+	} else if v.busy() {
 		d.foresee()
 	}
 	if t, sorts := s.backlog.policy.(triager); sorts {
@@ -100,10 +103,11 @@ func (d *decision) decide(v *device, at time.Duration) {
 // foresee takes it that the round that runs is over, each span at its end.
 func (d *decision) foresee() {
 	s := d.s
-	for i, b := range d.device.running {
+	first := &d.device.slots[0]
+	for i, b := range first.running {
 		o := &b.service.view
 		o.runs = true
-		if end := d.device.round.Group.Spans[i].End; end < b.end() && b.wanted() {
+		if end := first.round.Group.Spans[i].End; end < b.end() && b.wanted() {
 			if c := s.backlog.candidate(b, end); c.deadline > d.at {
 				o.going, o.goesOn = c, true
 				o.open--
@@ -138,7 +142,7 @@ func (d *decision) settle(n int) []candidate {
 		d.ask.clear()
 		for i := range first {
 			if !first[i].settled {
-				d.ask.add(nil, first[i].rest)
+				d.askAlone(&first[i])
 			}
 		}
 		estimates := d.ask.take()
@@ -147,7 +151,7 @@ func (d *decision) settle(n int) []candidate {
 		}
 		for i := range first {
 			if c := &first[i]; !c.settled {
-				c.solo, estimates = estimates[0], estimates[1:]
+				estimates = d.learnAlone(c, estimates)
 			}
 		}
 		for i := range first {
@@ -159,6 +163,26 @@ func (d *decision) settle(n int) []candidate {
 		}
 		d.replace()
 	}
+}
+
+// askAlone asks what the rest of a candidate takes alone, on each share of the device.
+func (d *decision) askAlone(c *candidate) {
+	rest := c.rest
+	for _, rest.Share = range d.device.shares {
+		d.ask.add(nil, rest)
+	}
+}
+
+// learnAlone takes the answers to askAlone, and returns those that are left.
+func (d *decision) learnAlone(c *candidate, estimates []models.Estimate) []models.Estimate {
+	n := copy(c.menu[:], estimates[:len(d.device.shares)])
+	c.solo = c.menu[n-1]
+	for _, e := range c.menu[:n-1] {
+		if e.Latency > 0 && e.Latency < c.solo.Latency {
+			c.solo = e
+		}
+	}
+	return estimates[n:]
 }
 
 // replace puts the next work of its service in the place of every candidate
@@ -179,7 +203,7 @@ func (d *decision) replace() {
 		c.service.view.pass(c)
 	}
 	d.candidates = kept
-	if d.device.busy && len(d.drops) > maxPlannedDrops {
+	if d.device.units == 1 && d.device.busy() && len(d.drops) > maxPlannedDrops {
 		d.unsure, d.candidates = true, d.candidates[:0]
 		return
 	}
@@ -321,13 +345,15 @@ type candidate struct {
 	later     time.Duration // what its batch takes after the stage that it is in
 	members   []*query      // in gather order; only the head until merge
 	postponed bool          // it is to be formed around a query that a triage has postponed
+	most      int           // queries that may be merged into it, 0 for any number
 	end       int           // where its span in the group ends, 0 if it is not in it
 
 	// What settle finds out, and merge changes.
 	settled  bool
 	dropped  bool
 	waits    bool            // for what is reserved before it
-	solo     models.Estimate // the estimate of rest, alone
+	solo     models.Estimate // the estimate of rest, alone, on the share that takes least
+	menu     menu            // the same for each share of the device
 	explores bool            // it runs although it is predicted to be late: alone, or not at all
 	due      time.Duration   // the earliest deadline of its members that the rest, alone, would meet
 

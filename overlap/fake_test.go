@@ -46,6 +46,9 @@ func (c *costs) span(s models.Span) time.Duration {
 	if s.Start > 0 && took > 0 {
 		took += c.cut
 	}
+	if s.Share > 0 { // on all units it takes once the time, on one 1.8 times
+		took += 4 * took / time.Duration(5*s.Share)
+	}
 	return took
 }
 

@@ -34,7 +34,7 @@ func (d *decision) merge(i int) {
 	if d.scan(c); len(d.joining) == 1 {
 		return
 	}
-	best, bestGain, spared := c.head.Size, 1.0, d.s.backlog.routes.spared(d, nil, d.at)
+	best, bestGain, spared := c.head.Size, 1.0, min(d.limit, d.s.backlog.routes.spared(d, nil, d.at))
 	var found models.Estimate
 	d.sizes = append(d.sizes[:0], c.head.Size)
 	for _, j := range d.joining[1:] {
@@ -69,7 +69,7 @@ func (d *decision) merge(i int) {
 // scan lists the head of a candidate and those that may join it, until those of them fill the
 // largest batch that have time for it. Others are listed for smaller batches.
 func (d *decision) scan(c *candidate) {
-	head, queue, due := c.head, &c.service.view.queue, d.at+c.head.Full
+	head, queue, due := c.head, &c.service.view.queue, d.at+c.head.Takes.Full
 	d.joining = append(d.joining[:0], joiner{head, c.solo.Latency, head.Size})
 	d.ask.clear()
 	queue.pass()
@@ -80,8 +80,8 @@ func (d *decision) scan(c *candidate) {
 			break
 		}
 		queue.pass()
-		full := c.service.family.share > 0 && len(d.joining) == c.service.family.share
-		if full || !q.mergesWith(head) || size+q.Size > c.service.MaxBatch {
+		share := c.service.family.share
+		if len(d.joining) == c.most || share > 0 && len(d.joining) == share || !q.mergesWith(head) || size+q.Size > c.service.MaxBatch {
 			continue
 		}
 		if all += q.Size; q.Deadline >= due {
@@ -105,7 +105,7 @@ func (d *decision) scan(c *candidate) {
 // reach returns within what time the members of a batch must be in time: the bound of its estimate,
 // or, where no other service has work that could be late with them, the latency.
 func (d *decision) reach(e models.Estimate) time.Duration {
-	if len(d.candidates) == 1 {
+	if len(d.candidates) == 1 && d.device.units == 1 {
 		return e.Latency
 	}
 	return e.Bound
@@ -166,7 +166,7 @@ func (d *decision) lengthen() {
 	if c.batch != nil || c.end < c.service.Operators || c.service.MaxBatch > 1 || c.explores || e.Latency == 0 {
 		return
 	}
-	places := c.service.places()
+	places := c.service.places() * d.device.units
 	most := min(mergeScan, int(mostBackToBack*d.s.backlog.roundTime/e.Latency), (c.service.queue.len()+places-1)/places)
 	if share := c.service.family.share; share > 0 {
 		most = min(most, share)

@@ -39,6 +39,10 @@ func (p overlap) choose(d *decision) {
 	}
 	d.candidates, d.lax = candidates, !p.has(ruleBound)
 	p.explore(d)
+	if d.device.units > 1 {
+		p.share(d)
+		return
+	}
 	for i := range d.candidates {
 		d.merge(i)
 	}

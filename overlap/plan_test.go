@@ -265,7 +265,7 @@ func TestPlanAsksAgain(t *testing.T) {
 // deadlines when the round ends: it is not made, after however many events.
 func TestPlanPassesFewThatExpire(t *testing.T) {
 	config := goodConfig(2)
-	config.Services[1].QueueLimit = MaxQueueLimit
+	config.Services[1].QueueLimit = maxQueueLimit
 	for _, p := range []policy{edf{}, overlap{}} {
 		s := newScheduler(config, p)
 		if err := s.arrive(0, models.Query{ID: 1, Size: 1, Deadline: time.Hour}); err != nil {

@@ -19,7 +19,8 @@ type Predictor interface {
 // allocating: clear, add groups, take the estimates.
 type prediction struct {
 	Predictor
-	spans     []models.Span // the spans of all groups
+	beside    []models.ServiceID // what runs on other units
+	spans     []models.Span      // the spans of all groups
 	groups    []models.Group
 	estimates []models.Estimate
 	counts    asked
@@ -37,7 +38,7 @@ func (p *prediction) clear() { p.spans, p.groups = p.spans[:0], p.groups[:0] }
 func (p *prediction) add(some []models.Span, more ...models.Span) {
 	from := len(p.spans)
 	p.spans = append(append(p.spans, some...), more...)
-	p.groups = append(p.groups, models.Group{Spans: slices.Clip(p.spans[from:])})
+	p.groups = append(p.groups, models.Group{Spans: slices.Clip(p.spans[from:]), Beside: p.beside})
 }
 
 // extend adds a span to the last group.
@@ -80,11 +81,11 @@ func (p *prediction) alone(s models.Span) models.Estimate {
 // forever is a time that does not come.
 const forever = time.Duration(1<<63 - 1)
 
-// DefaultWays and MaxWays are how many candidates a search asks about at once
+// DefaultWays and maxWays are how many candidates a search asks about at once
 // if the configuration does not say, and at most.
 const (
 	DefaultWays = 4
-	MaxWays     = 64
+	maxWays     = 64
 )
 
 // search returns the largest number in (low, high] that passes, or low if none
@@ -94,7 +95,7 @@ const (
 // to what is asked; pass judges by its estimate, from the least number up,
 // until one does not pass.
 func (d *decision) search(low, high int, propose func(n int), pass func(n int, e models.Estimate) bool) int {
-	var points [MaxWays]int
+	var points [maxWays]int
 	for low < high {
 		count := min(d.ways, high-low)
 		d.ask.clear()

@@ -28,7 +28,7 @@ type twin struct {
 	batches map[models.BatchID]*track
 	left    map[models.QueryID]bool // whose client has left
 	down    map[worker]bool
-	rounds  []*Round         // by device
+	rounds  [][]*Round       // by device, then by slot
 	apart   []models.Outcome // the span of each overrun
 
 	services []models.Service // as they are now; config has those of the beginning
@@ -88,7 +88,7 @@ func newTwin(t *rapid.T) *twin {
 		removed: map[models.ServiceID]bool{}, filler: map[models.QueryID]bool{},
 	}
 	w.policy = anyPolicy(t)
-	w.rounds = make([]*Round, rapid.IntRange(1, 3).Draw(t, "devices"))
+	w.rounds = make([][]*Round, rapid.IntRange(1, 3).Draw(t, "devices"))
 	w.config = Config{
 		Devices: slices.Repeat([]Predictor{c}, len(w.rounds)), MaxRetries: rapid.IntRange(0, 2).Draw(t, "retries"),
 		Ways:     rapid.SampledFrom([]int{0, 1, 2, 3, 16}).Draw(t, "ways"),
@@ -99,10 +99,18 @@ func newTwin(t *rapid.T) *twin {
 			w.config.Links = append(w.config.Links, rapid.IntRange(0, 2).Draw(t, "link"))
 		}
 	}
-	if rapid.Bool().Draw(t, "some alone") {
+	if rapid.IntRange(0, 3).Draw(t, "units") == 0 {
+		w.policy = overlap{}
+		for range w.rounds {
+			w.config.Units = append(w.config.Units, rapid.IntRange(1, 5).Draw(t, "units of a device"))
+		}
+	} else if rapid.Bool().Draw(t, "some alone") {
 		for range w.rounds {
 			w.config.Alone = append(w.config.Alone, rapid.Bool().Draw(t, "alone"))
 		}
+	}
+	for i := range w.rounds {
+		w.rounds[i] = make([]*Round, w.config.each()[i])
 	}
 	for i := range w.config.Services {
 		w.route(t, &w.config.Services[i])
@@ -207,14 +215,15 @@ func (w *twin) next(t *rapid.T) {
 	if !ok {
 		return
 	}
-	if w.rounds[r.Device] != nil {
+	if w.rounds[r.Device][r.Slot] != nil {
 		t.Fatal("a round while another runs")
 	}
 	w.same("group", r.Group, rb.Group)
 	w.same("queries", r.Queries, rb.Queries)
-	w.same("round", []any{r.Device, r.Number, r.Start, r.Predicted, r.Planned}, []any{rb.Device, rb.Number, rb.Start, rb.Predicted, rb.Planned})
-	w.rounds[r.Device] = &r
+	w.same("round", []any{r.Device, r.Slot, r.Number, r.Start, r.Predicted, r.Planned}, []any{rb.Device, rb.Slot, rb.Number, rb.Start, rb.Predicted, rb.Planned})
+	w.rounds[r.Device][r.Slot] = &r
 	w.inTime(&r)
+	w.fits(&r)
 	seen := map[models.ServiceID]bool{}
 	for i, s := range r.Group.Spans {
 		if at := (worker{s.Service, r.Device}); seen[s.Service] || w.overruns(at) || w.down[at] || w.removed[s.Service] {
@@ -287,9 +296,7 @@ func (w *twin) plan(*rapid.T) {
 	w.b.Advance(w.now)
 	after := w.a.Metrics()
 	after.Plans = before.Plans
-	if !w.varied { // or what waits may wait elsewhere
-		w.same("metrics", before, after)
-	}
+	w.same("metrics", before, after)
 	if w.a.Ended() {
 		w.Fatal("planning has ended something")
 	}
@@ -344,7 +351,7 @@ func (w *twin) cuts() bool {
 // inSeries checks that queries run one after another only where no batch is merged, within the
 // time for that, and all in time.
 func (w *twin) inSeries(s models.Span, device int) {
-	r, sv := w.rounds[device], &w.services[s.Service]
+	r, sv := w.a.last.device.slot(w.a.rounds).round, &w.services[s.Service]
 	if len(r.Group.Spans) != 1 || s.Size != 1 || s.Start > 0 || s.End < sv.Operators || sv.MaxBatch > 1 || w.costs.span(s)*time.Duration(len(r.Queries[0])) > mostBackToBack*w.config.RoundTime {
 		w.Fatalf("back to back where a round takes %v: %+v", w.config.RoundTime, r)
 	}
@@ -357,7 +364,8 @@ func (w *twin) inSeries(s models.Span, device int) {
 
 func (w *twin) finish(t *rapid.T) {
 	device := rapid.IntRange(0, len(w.rounds)-1).Draw(t, "device")
-	round := w.rounds[device]
+	slot := rapid.IntRange(0, len(w.rounds[device])-1).Draw(t, "slot")
+	round := w.rounds[device][slot]
 	if round == nil {
 		return
 	}
@@ -375,9 +383,34 @@ func (w *twin) finish(t *rapid.T) {
 	if rapid.Bool().Draw(t, "on time") {
 		w.now += round.Predicted.Latency
 	}
-	w.rounds[device] = nil
+	w.rounds[device][slot] = nil
 	if err := errors.Join(w.a.finish(w.now, o), w.b.finish(w.now, o)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// fits checks that rounds have no more units than their device has, but for one while overruns have
+// them all.
+func (w *twin) fits(r *Round) {
+	units, others := 0, 0
+	width := func(s models.Span) int {
+		if s.Share == 0 {
+			return w.config.each()[r.Device]
+		}
+		return s.Share
+	}
+	for _, o := range w.rounds[r.Device] {
+		if o != nil {
+			units += width(o.Spans[0])
+		}
+	}
+	for _, o := range w.apart {
+		if o.Device == r.Device && w.config.each()[r.Device] > 1 {
+			others += width(o.Spans[0].Span)
+		}
+	}
+	if all := w.config.each()[r.Device]; units > all || units > 1 && units+others > all {
+		w.Fatalf("%d of %d units are used, overruns have %d: %+v", units, all, others, *r)
 	}
 }
 
@@ -528,20 +561,22 @@ func (w *twin) drain() {
 			w.next(w.T)
 		}
 		ran := false
-		for device, round := range w.rounds {
-			if round == nil {
-				continue
-			}
-			ran = true
-			o := models.Outcome{Round: round.Number, Device: device}
-			for _, s := range round.Group.Spans {
-				o.Spans = append(o.Spans, models.SpanOutcome{Span: s, Reached: s.End})
-				w.batches[s.Batch].next = s.End
-			}
-			w.now = max(w.now, round.Start+round.Predicted.Latency)
-			w.rounds[device] = nil
-			if err := errors.Join(w.a.finish(w.now, o), w.b.finish(w.now, o)); err != nil {
-				w.Fatal(err)
+		for device, rounds := range w.rounds {
+			for slot, round := range rounds {
+				if round == nil {
+					continue
+				}
+				ran = true
+				o := models.Outcome{Round: round.Number, Device: device}
+				for _, s := range round.Group.Spans {
+					o.Spans = append(o.Spans, models.SpanOutcome{Span: s, Reached: s.End})
+					w.batches[s.Batch].next = s.End
+				}
+				w.now = max(w.now, round.Start+round.Predicted.Latency)
+				w.rounds[device][slot] = nil
+				if err := errors.Join(w.a.finish(w.now, o), w.b.finish(w.now, o)); err != nil {
+					w.Fatal(err)
+				}
 			}
 		}
 		for len(w.moves) > 0 {
@@ -567,7 +602,7 @@ func (w *twin) drain() {
 // route draws pipelines for a service, or none.
 func (w *twin) route(t *rapid.T, m *models.Service) {
 	m.Pipelines = nil
-	if m.BestEffort {
+	if m.BestEffort || len(w.config.Units) > 0 {
 		return
 	}
 	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "pipelines") {

@@ -21,13 +21,20 @@ type query struct {
 type queryState struct {
 	models.Query `json:"Query"`
 	Rank         rank
-	Alone        time.Duration // the time it was predicted to take alone when it was queued, 0 where nobody asked
-	Full         time.Duration `json:",omitempty"` // the same of the largest batch of such queries, 0 if it is one by itself
+	Takes        takes `json:",omitzero"`
 	Retries      int
 	Apart        bool   `json:",omitempty"` // it runs in no batch with others any more
 	Part         uint64 `json:",omitempty"` // of a batch that failed or was lost: it is merged with nobody else
 	Cancelled    bool
 	Answered     bool `json:",omitempty"` // though its batch, an overrun, still uses its tensors
+}
+
+// takes is what a query was predicted to take by itself when it was queued, 0 where nobody asked.
+type takes struct {
+	Alone time.Duration // on the share of a device on which it takes least of it and is in time
+	Full  time.Duration `json:",omitempty"` // of the largest batch of such queries there, 0 if it is one by itself
+	Least time.Duration `json:",omitempty"` // on the fastest share
+	Share int           `json:",omitempty"` // of Alone and Full
 }
 
 // suspect reports whether the query was in a batch that failed or was lost. If it was the
@@ -126,13 +133,19 @@ type batchState struct {
 	Deadline time.Duration // the latest of its members that are not cancelled
 	Started  time.Duration
 	Run      time.Duration
-	Explores bool `json:",omitempty"` // it runs although it is predicted to be late
-	Overrun  int  `json:",omitempty"` // where the span ends that has overrun, 0 if none has
+	Explores bool    `json:",omitempty"` // it runs although it is predicted to be late
+	Overrun  overrun `json:",omitzero"`
 
 	// Way is that of a batch of a pipeline.
 	reserve.Way
 	Reserved bool    `json:",omitempty"` // its first span has not started yet
 	Transit  transit `json:",omitempty"`
+}
+
+// overrun is a span that has overrun.
+type overrun struct {
+	End   int // before which operator it ends, 0 if there is none
+	Share int `json:",omitempty"` // of the device, that it has
 }
 
 // replica returns where the batch is held.

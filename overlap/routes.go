@@ -24,7 +24,7 @@ type workers struct{ s *Scheduler }
 
 func (w workers) Ends(device int) (at time.Duration, runs bool) {
 	v := w.s.backlog.host.devices[device]
-	return v.ends(), v.busy
+	return v.ends(), v.busy()
 }
 
 func (w workers) Runs(id models.ServiceID, device int) bool {
@@ -205,7 +205,7 @@ func (r *routes) spared(d *decision, of *batch, soon time.Duration) time.Duratio
 	}
 	return r.tables.Limit(d.device.index, before, soon, func(w *reserve.Way) bool {
 		its := func(b *batch) bool { return b != nil && &b.Way == w }
-		return its(of) || slices.ContainsFunc(d.device.running, its) ||
+		return its(of) || slices.ContainsFunc(d.device.slots[0].running, its) ||
 			slices.ContainsFunc(r.s.backlog.host.overruns, func(b *batch) bool { return its(b) && b.device == d.device }) ||
 			slices.ContainsFunc(d.group, func(i int) bool { return its(d.candidates[i].batch) })
 	})

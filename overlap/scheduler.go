@@ -80,7 +80,7 @@ func (s *Scheduler) Ready(now time.Duration) (r Ready) {
 	ended := s.Ended()
 	if !ended {
 		if _, ok := s.next(now); ok {
-			r.Round = &s.last.device.round
+			r.Round = &s.last.device.slot(s.rounds).round
 		}
 	}
 	r.Answers, r.Released, r.Stops, r.Moves = s.backlog.answers.take(), s.backlog.released.take(), s.backlog.stops.take(), s.backlog.moves.take()
@@ -113,7 +113,7 @@ func (s *Scheduler) arrive(now time.Duration, m models.Query) error {
 		return err
 	}
 	sv.metrics.Arrived++
-	sv.LastSize, sv.LastSeqLen, sv.line.SeqLen = m.Size, m.SeqLen, m.SeqLen
+	sv.Last.Size, sv.Last.SeqLen, sv.line.SeqLen = m.Size, m.SeqLen, m.SeqLen
 	s.overturn()
 	q := s.backlog.pool.query()
 	q.Query, q.Rank.Filler, q.Apart = m, sv.BestEffort, m.Alone
@@ -139,7 +139,7 @@ func (s *Scheduler) cancel(now time.Duration, id models.QueryID) (stop Held, run
 		return Held{}, false
 	}
 	q.Cancelled = true
-	if b.Overrun > 0 {
+	if b.Overrun.End > 0 {
 		s.backlog.relieve(b)
 	}
 	switch wanted := b.wanted(); {
@@ -193,21 +193,24 @@ func (s *Scheduler) next(now time.Duration) (Round, bool) {
 // round ends: at the predicted latency after its start (Abacus, equation 3), or now if
 // that has passed. Nothing is dequeued, dropped or answered. Ready takes the
 // plan if it still holds. While there is a plan already that no event has
-// overturned, and while a device is free, Advance does nothing.
+// overturned, and while a device is free, Advance does nothing. Nor does it where services have
+// variants, since what waits would have to wait for another one, or for a device that gives shares,
+// whose spans take long enough for a decision between them.
 func (s *Scheduler) Advance(now time.Duration) {
 	s.backlog.clock(now)
-	if s.planned || s.backlog.host.idle.next(0) >= 0 {
+	if s.planned || len(s.backlog.families) > 0 || s.backlog.host.idle.next(0) >= 0 {
 		return
 	}
-	first := s.backlog.host.devices[0]
+	var first *device
 	for _, v := range s.backlog.host.devices {
-		if v.ends() < first.ends() {
+		if v.units == 1 && (first == nil || v.ends() < first.ends()) {
 			first = v
 		}
 	}
-	at := max(s.backlog.now, first.ends())
-	s.backlog.families.vary(&s.backlog, first, at)
-	s.draft.decide(first, at)
+	if first == nil {
+		return
+	}
+	s.draft.decide(first, max(s.backlog.now, first.ends()))
 	if len(s.draft.group) > 0 || len(s.draft.drops) > 0 {
 		s.planned = true
 		s.metrics.Plans.Made++
@@ -250,8 +253,7 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 		return Round{}, false
 	}
 	s.rounds++
-	s.backlog.host.idle.clear(d.device.index)
-	d.device.open(s.rounds, s.backlog.now, d.predicted, planned)
+	slot := d.device.open(s.rounds, s.backlog.now, d.predicted, planned)
 	s.metrics.Rounds++
 	for _, i := range d.group {
 		c := &d.candidates[i]
@@ -268,12 +270,13 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 		if len(b.Legs) > 0 {
 			s.backlog.routes.begin(b, c.solo.Latency)
 		}
-		d.device.start(b, c.end)
+		slot.start(b, c.upTo(c.end))
 		c.rest.Batch = b.id
 	}
+	s.backlog.host.take(d.device, d.device.width(d.candidates[d.group[0]].rest.Share))
 	d.kept = planned
 	s.draft, s.last = s.last, s.draft
-	return d.device.round, true
+	return slot.round, true
 }
 
 // finish takes in how the round of a device has gone, and frees the device, or how
@@ -288,22 +291,27 @@ func (s *Scheduler) finish(now time.Duration, o models.Outcome) error {
 		return ErrUnknownRound
 	}
 	v := s.backlog.host.devices[o.Device]
-	if !v.busy || o.Round != v.round.Number {
+	slot := v.slot(o.Round)
+	if slot == nil {
 		return s.land(&o)
 	}
 	var err error
-	v.busy = false
-	s.backlog.host.idle.set(v.index)
-	s.metrics.Busy += max(o.Took, 0)
-	for i, b := range v.running {
-		so, ok := outcomeOf(&o, b, v.round.Group.Spans[i])
+	units := v.width(slot.round.Spans[0].Share)
+	slot.busy = false
+	v.crowd.ended()
+	s.backlog.host.take(v, -units)
+	s.metrics.Busy += max(o.Took, 0) * time.Duration(units) / time.Duration(v.units)
+	running := slot.running
+	slot.running = slot.running[:0]
+	for i, b := range running {
+		so, ok := outcomeOf(&o, b, slot.round.Group.Spans[i])
 		if !ok {
 			err = ErrBadOutcome
 		}
-		v.running[i] = nil
+		running[i] = nil
 		if so.Status == models.SpanOverrun {
 			s.overturn()
-			s.backlog.host.setApart(b, v.round.Group.Spans[i].End)
+			s.backlog.host.setApart(b, slot.round.Group.Spans[i])
 			b.service.line.Stale = true
 			s.backlog.relieve(b)
 			continue
@@ -312,7 +320,6 @@ func (s *Scheduler) finish(now time.Duration, o models.Outcome) error {
 		b.Run += max(so.Took, 0)
 		s.ran(b, so)
 	}
-	v.running = v.running[:0]
 	s.backlog.routes.freed(v.index)
 	return err
 }
@@ -324,7 +331,7 @@ func (s *Scheduler) land(o *models.Outcome) error {
 		if b == nil {
 			return ErrUnknownRound
 		}
-		so, ok := outcomeOf(o, b, b.span(b.Overrun))
+		so, ok := outcomeOf(o, b, b.span(b.Overrun.End))
 		s.backlog.host.land(b)
 		b.service.line.Stale = true
 		b.Run += max(so.Took, 0)
@@ -406,7 +413,7 @@ func (s *Scheduler) expired(deadline time.Duration) {
 
 // Idle reports whether every accepted query is answered and nothing runs.
 func (s *Scheduler) Idle() bool {
-	return len(s.backlog.queries) == 0 && len(s.backlog.host.overruns)+len(s.backlog.onWay) == 0 && !slices.ContainsFunc(s.backlog.host.devices, func(v *device) bool { return v.busy })
+	return len(s.backlog.queries) == 0 && len(s.backlog.host.overruns)+len(s.backlog.onWay) == 0 && !slices.ContainsFunc(s.backlog.host.devices, (*device).busy)
 }
 
 // Metrics returns a copy of the counters, by service ID. Those of a service
@@ -475,9 +482,11 @@ func (s *Scheduler) Ended() bool {
 // valid until the next call of Ready.
 func (s *Scheduler) Members(id models.BatchID) []models.QueryID {
 	for _, v := range s.backlog.host.devices {
-		for i, b := range v.running {
-			if b != nil && b.id == id {
-				return v.round.Queries[i]
+		for k := range v.slots {
+			for i, b := range v.slots[k].running {
+				if b.id == id {
+					return v.slots[k].round.Queries[i]
+				}
 			}
 		}
 	}

@@ -125,7 +125,7 @@ func (c *script) run(line string) {
 		if c.s == nil {
 			c.s = newScheduler(c.config, testPolicy(c.t, c.config.Policy))
 			for _, sv := range c.s.backlog.services {
-				sv.LastSize = 1 // each has had a query before
+				sv.Last.Size = 1 // each has had a query before
 			}
 			if !c.explores {
 				believe(c.s)
@@ -149,6 +149,9 @@ func (c *script) configure(a args) bool {
 		c.config = Config{
 			Policy: a.text("policy"), Ways: a.number("ways", 0), MaxRetries: a.number("retries", 0),
 			Devices: slices.Repeat([]Predictor{&c.costs}, a.number("devices", 1)), RoundTime: a.ms("round", 0),
+		}
+		if units := a.number("units", 1); units > 1 {
+			c.config.Units = slices.Repeat([]int{units}, len(c.config.Devices))
 		}
 	case "service":
 		c.costs.add(a.ms("op", 10), a.number("grow", 100))
@@ -269,7 +272,8 @@ func (c *script) next() {
 		c.printf("nothing")
 		return
 	}
-	c.round, c.rounds[r.Device] = r, r.clone()
+	c.round = r
+	c.rounds[max(r.Device, r.Slot)] = r.clone() // a script has several devices, or one of several units
 	c.printf("round %d, predicted %s", r.Number, c.predicted(&r))
 	for i, s := range r.Group.Spans {
 		c.printf("  %s batch %d [%d,%d) size %d queries %v", c.config.Services[s.Service].Name,
@@ -284,6 +288,12 @@ func (c *script) predicted(r *Round) string {
 	}
 	if r.Planned {
 		text += ", planned"
+	}
+	if share := r.Spans[0].Share; share > 0 {
+		text += fmt.Sprintf(", on a share of %d", share)
+	}
+	if c.config.Units != nil {
+		text += fmt.Sprintf(", in slot %d", r.Slot)
 	}
 	if len(c.config.Devices) > 1 {
 		text += fmt.Sprintf(", on %d", r.Device)

@@ -42,11 +42,14 @@ type replica struct {
 // serviceState is what a snapshot holds of a service, besides what it promises
 // and its work.
 type serviceState struct {
-	// The dimensions of the query that arrived last.
-	LastSize   int `json:"Size"`
-	LastSeqLen int `json:"SeqLen"`
-
+	Last    latest
 	Relapse relapse `json:",omitzero"`
+}
+
+// latest is the query that arrived last.
+type latest struct {
+	Size, SeqLen int
+	Alone        time.Duration `json:",omitempty"` // what it was predicted to take alone
 }
 
 func newService(m models.Service, devices int) *service {
@@ -124,12 +127,12 @@ func (sv *service) promises() bool { return !sv.removed && !sv.BestEffort }
 
 // asked reports whether a query has ever arrived for it, or for another variant of its service.
 func (sv *service) asked() bool {
-	return sv.LastSize > 0 || slices.ContainsFunc(sv.family.members, func(of *service) bool { return of.LastSize > 0 })
+	return sv.Last.Size > 0 || slices.ContainsFunc(sv.family.members, func(of *service) bool { return of.Last.Size > 0 })
 }
 
 // typical returns the span of a whole query like the latest that arrived.
 func (sv *service) typical() models.Span {
-	return models.Span{Service: sv.ID, End: sv.Operators, Size: max(sv.LastSize, 1), SeqLen: sv.LastSeqLen}
+	return models.Span{Service: sv.ID, End: sv.Operators, Size: max(sv.Last.Size, 1), SeqLen: sv.Last.SeqLen}
 }
 
 // together returns how many of some queries, from the first on, are in a batch of them, and
@@ -297,7 +300,7 @@ func (s *Scheduler) load(now time.Duration, m models.Service) error {
 	if _, overruns := sv.started(); !sv.down() || s.backlog.host.runs(sv)+s.backlog.under(sv)+overruns > 0 {
 		return fmt.Errorf("service %s: %w: take it down, and load when its batch that runs has ended", sv.Name, ErrServiceBusy)
 	}
-	if faults := serviceFaults(&m, int(m.ID), len(s.backlog.host.devices)); len(faults) > 0 {
+	if faults := serviceFaults(&m, int(m.ID), s.backlog.host.units()); len(faults) > 0 {
 		return faults[0]
 	}
 	sv.Operators, sv.MaxBatch, sv.Ladder, sv.Pipelines = m.Operators, m.MaxBatch, m.Ladder, m.Pipelines

@@ -31,6 +31,13 @@ type Snapshot struct {
 
 // deviceSnapshot is a device.
 type deviceSnapshot struct {
+	slotSnapshot
+	Slots []slotSnapshot `json:",omitempty"` // the others, where it has several units
+	Crowd crowd          `json:",omitzero"`
+}
+
+// slotSnapshot is a slot of a device.
+type slotSnapshot struct {
 	Busy    bool
 	Round   Round            // the last one, which runs if Busy
 	Running []models.BatchID // the batch of each span of the round
@@ -87,10 +94,19 @@ func (s *Scheduler) Snapshot() Snapshot {
 		k.Batches = append(k.Batches, b.snapshot())
 	}
 	for i, v := range s.backlog.host.devices {
-		kv := deviceSnapshot{Busy: v.busy, Round: v.round.clone()}
-		for _, b := range v.running {
-			kv.Running = append(kv.Running, b.id)
-			k.Batches = append(k.Batches, b.snapshot())
+		kv := deviceSnapshot{Crowd: v.crowd}
+		for i := range v.slots {
+			o := &v.slots[i]
+			ks := slotSnapshot{Busy: o.busy, Round: o.round.clone()}
+			for _, b := range o.running {
+				ks.Running = append(ks.Running, b.id)
+				k.Batches = append(k.Batches, b.snapshot())
+			}
+			if i == 0 {
+				kv.slotSnapshot = ks
+			} else {
+				kv.Slots = append(kv.Slots, ks)
+			}
 		}
 		if i == 0 {
 			k.deviceSnapshot = kv
@@ -202,8 +218,8 @@ func (s *Scheduler) restore(k *Snapshot) error {
 		b := batches[k.Batches[i].ID]
 		s.backlog.routes.reserve(b)
 		switch {
-		case b.Overrun > 0:
-			s.backlog.host.setApart(b, b.Overrun)
+		case b.Overrun.End > 0:
+			s.backlog.host.setApart(b, models.Span{End: b.Overrun.End, Share: b.Overrun.Share})
 		case b.Transit != settled:
 			s.backlog.routes.embark(b)
 		case !b.running:
@@ -245,18 +261,28 @@ func (h *host) restore(k *Snapshot, batches map[models.BatchID]*batch) (latest u
 	}
 	for i, kv := range append([]deviceSnapshot{k.deviceSnapshot}, k.Further...) {
 		v := h.devices[i]
-		v.busy, v.round = kv.Busy, kv.Round.clone()
-		latest = max(latest, v.round.Number)
-		if v.busy {
-			h.idle.clear(i)
+		if n := 1 + len(kv.Slots); n != len(v.slots) {
+			return 0, fmt.Errorf("device %d has %d units: the configuration has %d", i, n, len(v.slots))
 		}
-		for _, id := range kv.Running {
-			b := batches[id]
-			if b == nil || b.device != v || b.running {
-				return 0, fmt.Errorf("batch %d runs and is not there", id)
+		v.crowd = kv.Crowd
+		for n, ks := range append([]slotSnapshot{kv.slotSnapshot}, kv.Slots...) {
+			o := &v.slots[n]
+			o.busy, o.round = ks.Busy, ks.Round.clone()
+			latest = max(latest, o.round.Number)
+			for _, id := range ks.Running {
+				b := batches[id]
+				if b == nil || b.device != v || b.running {
+					return 0, fmt.Errorf("batch %d runs and is not there", id)
+				}
+				b.running = true
+				o.running = append(o.running, b)
 			}
-			b.running = true
-			v.running = append(v.running, b)
+			if len(o.running) != len(o.round.Spans) && o.busy {
+				return 0, fmt.Errorf("round %d has %d spans of %d batches", o.round.Number, len(o.round.Spans), len(o.running))
+			}
+			if o.busy && len(o.running) > 0 {
+				h.take(v, v.width(o.round.Spans[0].Share))
+			}
 		}
 	}
 	return latest, nil
@@ -282,7 +308,7 @@ func (s *Scheduler) restoreServices(k *Snapshot) error {
 		}
 		sv := newService(m, len(s.backlog.host.devices))
 		sv.serviceState, sv.metrics, sv.removed = ks.serviceState, k.Metrics.Services[i], ks.Removed
-		sv.line.SeqLen, sv.line.Travel = sv.LastSeqLen, ks.Travel
+		sv.line.SeqLen, sv.line.Travel = sv.Last.SeqLen, ks.Travel
 		sv.metrics.Name, sv.metrics.Down, sv.metrics.Queued, sv.metrics.Paused = m.Name, false, 0, 0
 		if sv.removed {
 			sv.takeDown()

@@ -143,8 +143,8 @@ func TestRestoreRefuses(t *testing.T) {
 		"busy without":      func(k *Snapshot) { k.Running, k.Round.Spans, k.Round.Queries = nil, nil, nil },
 		"no name":           func(k *Snapshot) { k.Services = append(k.Services, serviceSnapshot{}) },
 		"too many":          func(k *Snapshot) { k.Services = make([]serviceSnapshot, MaxServices+1) },
-		"runs and overruns": func(k *Snapshot) { k.Batches[1].Overrun = 4 },
-		"overrun elsewhere": func(k *Snapshot) { k.Batches[0].Overrun = 1 << 30 },
+		"runs and overruns": func(k *Snapshot) { k.Batches[1].Overrun.End = 4 },
+		"overrun elsewhere": func(k *Snapshot) { k.Batches[0].Overrun.End = 1 << 30 },
 		"answered in queue": func(k *Snapshot) { k.Waiting[0].Answered = true },
 		"removed":           func(k *Snapshot) { k.Services[0].Removed = true },
 		"removed with work": func(k *Snapshot) { k.Services[1] = serviceSnapshot{Removed: true} },
@@ -192,8 +192,9 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 		{host{}, map[string]string{"devices": "the first and Further", "overruns": "by Batches", "idle": "by Busy", "holding": "by Batches"}},
 		{device{}, map[string]string{
 			"index": "its position", "kind": "Config", "alone": "Config", "predict": "Config, and scratch", "paused": "by Batches",
-			"busy": "Busy", "round": "Round", "running": "Running",
+			"units": "Config", "shares": "Config", "free": "by Running and Batches", "slots": "the first and Slots", "crowd": "Crowd, of several units",
 		}},
+		{slot{}, map[string]string{"busy": "Busy", "round": "Round", "running": "Running"}},
 		{replica{}, map[string]string{"paused": "Paused", "walk": "scratch", "exploration": "Exploration"}},
 		{service{}, map[string]string{
 			"Service": "whole", "serviceState": "whole", "family": "made of Services", "removed": "Removed", "queue": "Queue", "up": "Down", "busy": "by Batches", "replicas": "the first and Replicas",

@@ -28,13 +28,17 @@ const (
 // query that waits does, with what is left of it.
 type triage struct {
 	rules   overlap
-	number  uint64      // counts triages; work remembers the one that postponed it
-	slacks  []slack     // of what is kept, the highest priority first
-	pooled  bool        // some of what waits can run on another device, too
-	begun   []job       // memory of started
-	started []job       // the batches that have started, the most urgent first
-	jobs    []job       // that were added
-	kept    heap[int]   // positions in jobs, the longest first
+	number  uint64          // counts triages; work remembers the one that postponed it
+	slacks  []slack         // of what is kept, the highest priority first
+	units   float64         // of the device
+	idle    float64         // of them, on which a batch may start; 0 where they are not shared
+	pooled  bool            // some of what waits can run on another device, too
+	begun   []job           // memory of started
+	started []job           // the batches that have started, the most urgent first
+	jobs    []job           // that were added
+	kept    heap[int]       // positions in jobs, the longest first
+	free    []time.Duration // scratch of alike, as ends
+	ends    []time.Duration
 	lines   heap[*view] // of the services, the most urgent query first
 	queries []*query    // that wait, the most urgent first
 }
@@ -84,7 +88,10 @@ const hurry = 1.8
 
 // job returns a query that waits.
 func (q *query) job(sv *service, trusts bool) job {
-	taken, devices := q.Alone, 1+time.Duration(sv.view.others)
+	taken, devices := q.Takes.Alone, max(time.Duration((1+sv.view.others)/max(q.Takes.Share, 1)), 1)
+	if q.Takes.Share > 0 && sv.view.at+taken > q.Deadline { // it has waited, and needs all units
+		return job{&q.Rank, q.Deadline, q.Takes.Least, q.Takes.Least, q.Takes.Least * devices, true, false, &q.postponed}
+	}
 	tight := func(batch float64) bool {
 		return sv.queue.len() > 1 && q.Deadline < sv.view.at+time.Duration(hurry*batch)
 	}
@@ -93,20 +100,20 @@ func (q *query) job(sv *service, trusts bool) job {
 		// for everybody, they go first, and not the queries of a neighbour that takes longer.
 		return job{&q.Rank, q.Deadline, taken, taken / devices, forever, true, false, &q.postponed}
 	}
-	if q.Full == 0 || q.Size >= sv.MaxBatch {
+	if q.Takes.Full == 0 || q.Size >= sv.MaxBatch {
 		return job{&q.Rank, q.Deadline, taken, taken / devices, taken, true, tight(float64(taken)), &q.postponed}
 	}
 	merged := float64(min(sv.queue.len(), sv.MaxBatch/q.Size))
-	further := float64(q.Full-q.Alone) / float64(sv.MaxBatch-q.Size) * float64(q.Size)
-	batch := float64(q.Alone) + further*(merged-1)
+	further := float64(q.Takes.Full-q.Takes.Alone) / float64(sv.MaxBatch-q.Size) * float64(q.Size)
+	batch := float64(q.Takes.Alone) + further*(merged-1)
 	if trusts {
-		taken -= time.Duration(mergeTrust * max(float64(q.Alone)-batch/merged, 0))
+		taken -= time.Duration(mergeTrust * max(float64(q.Takes.Alone)-batch/merged, 0))
 	}
 	return job{&q.Rank, q.Deadline, taken, taken / devices, taken, true, tight(batch), &q.postponed}
 }
 
 func newTriage() *triage {
-	t := &triage{lines: heap[*view]{before: func(a, b *view) bool { return a.first.Rank.before(&b.first.Rank) }}}
+	t := &triage{units: 1, lines: heap[*view]{before: func(a, b *view) bool { return a.first.Rank.before(&b.first.Rank) }}}
 	t.kept.before = func(i, k int) bool {
 		a, b := &t.jobs[i], &t.jobs[k]
 		switch {
@@ -125,12 +132,15 @@ func newTriage() *triage {
 // sort finds out which queries are postponed in a decision.
 func (t *triage) sort(d *decision) {
 	waiting := 0
-	t.pooled = false
+	t.pooled, t.units, t.idle = false, float64(d.device.units), 0
+	if d.device.units > 1 {
+		t.idle = float64(d.device.startable())
+	}
 	for _, sv := range d.s.backlog.services {
 		if sv.queue.len() == 0 || sv.view.reserves {
 			continue
 		}
-		sv.view.others = sv.places() - 1
+		sv.view.others = sv.places()*d.device.units - 1
 		if sv.sorted() {
 			waiting += sv.queue.len()
 			t.pooled = t.pooled || sv.view.others > 0
@@ -218,7 +228,7 @@ func (t *triage) start(d *decision) {
 	}
 	for i, e := range d.ask.take() {
 		j := &t.started[i]
-		j.alone, j.share, j.each = e.Latency, e.Latency, e.Latency/j.each
+		j.alone, j.share, j.each = e.Latency, e.Latency, e.Latency*time.Duration(d.device.units)/j.each
 	}
 	t.begun = t.started
 	slices.SortFunc(t.started, func(a, b job) int {
@@ -245,7 +255,10 @@ func (t *triage) next() *query {
 // any time is never late, nor is what was best effort when it arrived, and what is
 // late even alone is there to be dropped.
 func (t *triage) add(j job, at time.Duration) {
-	if j.alone == 0 || j.rank.Filler || at+j.alone > j.deadline {
+	if j.alone == 0 || j.rank.Filler {
+		return
+	}
+	if at+j.alone > j.deadline {
 		return
 	}
 	t.jobs = append(t.jobs, j)
@@ -271,26 +284,30 @@ func (t *triage) shed(at time.Duration) {
 	}
 }
 
+// width returns how many units of the device a job has: it takes that part of the device.
+func (t *triage) width(j *job) float64 { return t.units * float64(j.share) / float64(j.alone) }
+
 // keep adds up what the work takes that has at least a priority, in the order of ranks, and
 // postpones the longest so far whose priority is below another while something would be late. A
 // batch that has started stays where what waits could run elsewhere.
 func (t *triage) keep(above, priority int, at time.Duration) {
 	t.kept.items = t.kept.items[:0]
 	taken, least := time.Duration(0), forever
+	units := 0.0 // that the work so far has: what starts at once is in time whatever the rest takes
 	for i := range t.jobs {
 		j := &t.jobs[i]
 		if j.rank.Priority > priority || *j.postponed == t.number {
 			continue
 		}
-		taken += j.share
+		taken, units = taken+j.share, units+t.width(j)
 		if j.rank.Priority > above && (j.waits || !t.pooled) {
 			t.kept.push(i)
 		}
 		due := j.deadline - (j.alone - j.share)
-		for t.kept.len() > 0 && at+taken > due {
+		for t.kept.len() > 0 && at+taken > due && units > t.idle {
 			longest := &t.jobs[t.kept.pop()]
 			*longest.postponed = t.number
-			taken -= longest.share
+			taken, units = taken-longest.share, units-t.width(longest)
 		}
 		least = min(least, max(due-at-taken, 0))
 	}

@@ -18,7 +18,7 @@ func sorted(t *rapid.T, most int) []*query {
 	for i := range list {
 		list[i] = &query{queryState: queryState{
 			Query: models.Query{ID: models.QueryID(i + 1), Deadline: time.Duration(rapid.IntRange(1, 60).Draw(t, "deadline"))},
-			Alone: time.Duration(rapid.IntRange(0, 15).Draw(t, "alone")),
+			Takes: takes{Alone: time.Duration(rapid.IntRange(0, 15).Draw(t, "alone"))},
 		}}
 	}
 	slices.SortStableFunc(list, func(a, b *query) int { return int(a.Deadline - b.Deadline) })
@@ -32,7 +32,7 @@ func late(list []*query, in func(i int) bool, at time.Duration) (n int) {
 		if !in(i) {
 			continue
 		}
-		if at += q.Alone; q.Alone > 0 && at > q.Deadline {
+		if at += q.Takes.Alone; q.Takes.Alone > 0 && at > q.Deadline {
 			n++
 		}
 	}
@@ -52,7 +52,7 @@ func TestTriageIsTheBestChoice(t *testing.T) {
 			tr.add(q.job(new(service), true), at)
 		}
 		tr.shed(at + started)
-		hopeless := func(q *query) bool { return at+q.Alone > q.Deadline && q.Alone > 0 }
+		hopeless := func(q *query) bool { return at+q.Takes.Alone > q.Deadline && q.Takes.Alone > 0 }
 		kept := func(i int) bool { return list[i].postponed != 7 && !hopeless(list[i]) }
 		if n := late(list, kept, at+started); n > 0 {
 			t.Fatalf("%d of those that were kept are late", n)
@@ -62,8 +62,8 @@ func TestTriageIsTheBestChoice(t *testing.T) {
 			if kept(i) {
 				count++
 			}
-			if q.postponed == 7 && (hopeless(q) || q.Alone == 0) {
-				t.Fatalf("query %d is postponed, but is late even alone or unknown: %v of %v", q.ID, q.Alone, q.Deadline)
+			if q.postponed == 7 && (hopeless(q) || q.Takes.Alone == 0) {
+				t.Fatalf("query %d is postponed, but is late even alone or unknown: %v of %v", q.ID, q.Takes.Alone, q.Deadline)
 			}
 		}
 		for set := range uint(1) << len(list) {
@@ -78,9 +78,9 @@ func TestTriageIsTheBestChoice(t *testing.T) {
 // with more take.
 func TestTriageKeepsPriorities(t *testing.T) {
 	queries := []*query{
-		{queryState: queryState{Query: models.Query{ID: 1, Deadline: 100}, Rank: rank{Priority: 1}, Alone: 60}},
-		{queryState: queryState{Query: models.Query{ID: 2, Deadline: 100}, Rank: rank{Priority: 2}, Alone: 30}},
-		{queryState: queryState{Query: models.Query{ID: 3, Deadline: 100}, Rank: rank{Priority: 2}, Alone: 20}},
+		{queryState: queryState{Query: models.Query{ID: 1, Deadline: 100}, Rank: rank{Priority: 1}, Takes: takes{Alone: 60}}},
+		{queryState: queryState{Query: models.Query{ID: 2, Deadline: 100}, Rank: rank{Priority: 2}, Takes: takes{Alone: 30}}},
+		{queryState: queryState{Query: models.Query{ID: 3, Deadline: 100}, Rank: rank{Priority: 2}, Takes: takes{Alone: 20}}},
 	}
 	tr := newTriage()
 	tr.number = 1
@@ -124,7 +124,7 @@ func TestTriageIsBounded(t *testing.T) {
 // What waits beside others that it can be merged with counts with less than it takes alone,
 // the less the more there are, and a query that must run by itself with all of it.
 func TestTriageCountsOnMerging(t *testing.T) {
-	q := &query{queryState: queryState{Query: models.Query{Size: 1}, Alone: 40, Full: 70}}
+	q := &query{queryState: queryState{Query: models.Query{Size: 1}, Takes: takes{Alone: 40, Full: 70}}}
 	sv := &service{Service: models.Service{MaxBatch: 4}}
 	for waiting, want := range []time.Duration{1: 40, 2: 33, 3: 30, 4: 29, 5: 29} { // halfway to 25, 20 and 17.5
 		sv.queue.items = make([]*query, waiting)

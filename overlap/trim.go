@@ -15,6 +15,9 @@ type alike struct {
 	alone, further time.Duration // the isolated latency of a batch of one, and what each other one adds
 	round          time.Duration // what a round costs
 	devices        time.Duration
+	free           []time.Duration // when each share of the device is free on which a batch may start
+	ends           []time.Duration // the same after the batches so far
+	whole          bool            // a smaller batch than could be would cost later ones their time
 }
 
 // alike returns the work of a service, the only one for which queries wait. It is false if they are
@@ -24,13 +27,27 @@ func (t *triage) alike(d *decision, sv *service) (a alike, ok bool) {
 	if slices.ContainsFunc(t.queries, func(o *query) bool { return o.Size != q.Size || !o.mergesWith(q) }) {
 		return a, false
 	}
-	a = alike{most: 1, alone: q.Alone, round: d.s.backlog.roundTime, devices: time.Duration(1 + sv.view.others)}
-	if q.Full > 0 && q.Size < sv.MaxBatch {
+	a = alike{most: 1, whole: d.device.units == 1, alone: q.Takes.Alone, round: d.s.backlog.roundTime, devices: time.Duration(max(sv.places(), 1))}
+	if q.Takes.Full > 0 && q.Size < sv.MaxBatch {
 		a.most = sv.MaxBatch / q.Size
-		a.further = time.Duration(float64(q.Full-q.Alone) / float64(sv.MaxBatch-q.Size) * float64(q.Size))
+		if units := d.device.units; units > 1 { // no more than leaves each unit its part, as in merge
+			a.most = min(a.most, (len(t.queries)+units-1)/units)
+		}
+		a.further = time.Duration(float64(q.Takes.Full-q.Takes.Alone) / float64(sv.MaxBatch-q.Size) * float64(q.Size))
 	}
+	t.free = d.device.frees(t.free[:0], d.at)
+	a.free = t.free[:max(len(t.free)/max(q.Takes.Share, 1), 1)]
+	t.ends = slices.Grow(t.ends[:0], len(a.free))[:len(a.free)]
+	a.ends = t.ends
 	a.queries = slices.DeleteFunc(t.queries, func(q *query) bool {
-		return q.Alone == 0 || q.Rank.Filler || d.at+q.Alone > q.Deadline
+		if q.Takes.Alone == 0 || q.Rank.Filler {
+			return true
+		}
+		late := d.at+q.Takes.Alone > q.Deadline
+		if late && q.Takes.Share > 0 { // it would be in time on more units at most
+			q.postponed = t.number
+		}
+		return late
 	})
 	return a, len(a.queries) > 0
 }
@@ -45,7 +62,15 @@ func (a *alike) batch(queries int) time.Duration {
 // whole, makes that one smaller than it could be.
 func (a *alike) roll(at time.Duration, queries []*query, whole bool) (end, spare time.Duration, ok bool) {
 	end, spare = at, forever
+	copy(a.ends, a.free)
 	for len(queries) > 0 {
+		k := 0
+		for i := range a.ends {
+			if a.ends[i] < a.ends[k] {
+				k = i
+			}
+		}
+		end = a.ends[k]
 		n, due := min(len(queries), a.most), queries[0].Deadline
 		for n > 0 && end+a.batch(n) > due {
 			n--
@@ -54,10 +79,10 @@ func (a *alike) roll(at time.Duration, queries []*query, whole bool) (end, spare
 			return end, spare, false
 		}
 		spare = min(spare, due-end-a.batch(n))
-		end += (a.batch(n) + a.round) / a.devices
+		a.ends[k] += (a.batch(n) + a.round) / a.devices
 		queries = queries[n:]
 	}
-	return end, spare, true
+	return slices.Min(a.ends), spare, true
 }
 
 // trim postpones the most urgent queries, as few as possible, so that the others are in time. With
@@ -66,12 +91,12 @@ func (a *alike) roll(at time.Duration, queries []*query, whole bool) (end, spare
 func (t *triage) trim(at time.Duration, a *alike) {
 	n := len(a.queries)
 	end, spare, ok := a.roll(at, a.queries, false)
-	if !ok || end+a.batch(min(n, a.most)) > a.queries[n-1].Deadline {
+	if !ok || a.whole && end+a.batch(min(n, a.most)) > a.queries[n-1].Deadline {
 		late := sort.Search(n-1, func(k int) bool {
-			_, _, ok := a.roll(at, a.queries[k:], true)
+			_, _, ok := a.roll(at, a.queries[k:], a.whole)
 			return ok
 		})
-		_, spare, _ = a.roll(at, a.queries[late:], true)
+		_, spare, _ = a.roll(at, a.queries[late:], a.whole)
 		for _, q := range a.queries[:late] {
 			q.postponed = t.number
 		}

@@ -220,7 +220,7 @@ func (f *family) next(l *backlog, v *device, at time.Duration) (q *query, took t
 		return nil, 0
 	}
 	if single {
-		return q, q.Alone
+		return q, q.Takes.Alone
 	}
 	if sv = f.fastest(l, v, q, q.Accuracy); sv == nil {
 		return nil, 0

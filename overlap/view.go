@@ -18,7 +18,7 @@ type view struct {
 	replica  *replica // on the device of the decision
 	runnable bool     // its worker there can run a span
 	reserves bool     // what waits waits for a reservation
-	others   int      // devices besides that on which what waits can run
+	others   int      // devices besides that, or units, on which what waits can run
 	runs     bool     // a batch of the service is in the round that runs
 	goesOn   bool     // it does not end with the round
 	going    candidate
@@ -109,7 +109,7 @@ func (sv *service) look(v *device, at time.Duration) {
 	o := &sv.view
 	o.replica = &sv.replicas[v.index]
 	o.paused = &o.replica.walk
-	o.at, o.runnable, o.runs, o.goesOn = at, sv.runnable(v.index), false, false
+	o.at, o.runnable, o.runs, o.goesOn = at, sv.runnable(v.index) && !v.exclusive(sv), false, false
 	o.reserves = len(sv.Pipelines) > 0
 	o.triage, o.looked, o.second, o.late = 0, 0, false, 0
 	o.queue.start()

@@ -67,6 +67,9 @@ func mixesOf(folder string) ([]mix, error) {
 			sim.Service{Name: "bert", Target: 75 * ms, MaxBatch: 8, Sizes: []int{1, 2, 4}, SeqLens: []int{8, 64}, Share: 1},
 			sim.Service{Name: "vgg19", Target: 200 * ms, MaxBatch: 8, Sizes: []int{1}, BestEffort: true, Share: 0.2},
 		)),
+		onCores("two cores", "resnet50 and bert, targets of 300 ms", 2, sim.Service{Name: "resnet50", Target: 300 * ms, MaxBatch: 4}, sim.Service{Name: "bert", Target: 300 * ms, MaxBatch: 4}),
+		onCores("two cores, tight", "bert's target is 70 ms, resnet50's a second", 2, sim.Service{Name: "resnet50", Target: 1000 * ms}, sim.Service{Name: "bert", Target: 70 * ms, Share: 2}),
+		onCores("eight cores, tight", "resnet50 within 25 ms, beside others", 8, sim.Service{Name: "resnet50", Target: 25 * ms}, sim.Service{Name: "bert", Target: 150 * ms}, sim.Service{Name: "inception", Target: 400 * ms}),
 	}
 	if folder == "" {
 		return list, nil
@@ -97,6 +100,20 @@ func onSynthetic(name, about string, complete change) mix {
 		}
 		sc.Predictor = synthetic.Predictor()
 		return sc, complete(&sc)
+	}}
+}
+
+// onCores serves on a CPU, whose models take so long on one core as those of docs/benchmarks/cpu.md.
+func onCores(name, about string, cores int, services ...sim.Service) mix {
+	return mix{name, about, func() (sc sim.Scenario, err error) {
+		p, err := device.Linear("core", "resnet50,58,2\nbert,41,4\ninception,90,4\n")
+		if err != nil {
+			return sc, err
+		}
+		one, err := device.NewModel(p)
+		sc.Device = &sim.Cores{Device: one, Units: cores, Serial: 0.1, Contention: 0.05}
+		sc.Services = slices.Clone(services)
+		return sc, err
 	}}
 }
 

@@ -49,6 +49,7 @@ func newControl(w *world, number, devices int) (*control, error) {
 	c := &control{world: w, number: number}
 	known := map[int]*informant{}
 	var informants []overlap.Predictor
+	var units []int
 	for i := range devices {
 		n := newNode(c, number*devices+i)
 		if known[n.kind] == nil {
@@ -59,12 +60,15 @@ func newControl(w *world, number, devices int) (*control, error) {
 			known[n.kind] = &informant{p, w.scenario.Knows, n.slow, &c.asking}
 		}
 		n.predictor = known[n.kind].Predictor
-		informants = append(informants, known[n.kind])
+		informants, units = append(informants, known[n.kind]), append(units, len(n.lanes))
 		c.nodes, w.nodes[n.index] = append(c.nodes, n), n
+	}
+	if slices.Max(units) == 1 {
+		units = nil
 	}
 	var err error
 	c.scheduler, err = w.scenario.newScheduler(overlap.Config{
-		Services: w.services, Policy: w.scenario.Policy, Devices: informants, Links: w.scenario.Links,
+		Services: w.services, Policy: w.scenario.Policy, Devices: informants, Links: w.scenario.Links, Units: units,
 		Ways: w.scenario.Ways, MaxRetries: w.scenario.MaxRetries, RoundTime: cmp.Or(w.scenario.RoundTime, overlap.DefaultRoundTime), Selector: w.scenario.Selector,
 	})
 	if err != nil {
@@ -161,7 +165,7 @@ func (c *control) decide() error {
 			return err
 		}
 		if r.Round != nil {
-			n := c.nodes[r.Round.Device]
+			n := c.nodes[r.Round.Device].lanes[r.Round.Slot]
 			if err := n.start(r.Round); err != nil {
 				return err
 			}

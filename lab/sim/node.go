@@ -41,18 +41,29 @@ type node struct {
 	// down says for each service whether its worker is lost.
 	down []bool
 
-	// busy is the time that the device has worked.
+	// busy is the time that the device has worked, each unit for its part.
 	busy time.Duration
+
+	// lanes are the rounds that it runs at once: one for each of its units. late lists the
+	// overruns that are still running.
+	lanes []*lane
+	late  []*late
+}
+
+// lane is a round of a device, or the last one that ended there.
+type lane struct {
+	*node
+
+	// number is the position in world.lanes.
+	number int
 
 	// round is the current round if running is set. outcome is how it will end if nothing
 	// changes.
 	running bool
 	round   Round
 
-	// limit is the time at which the current round is over at the latest. late lists the
-	// overruns of the device that are still running.
+	// limit is the time at which the current round is over at the latest.
 	limit time.Duration
-	late  []*late
 
 	// group is the round's group as the scheduler knows it. on is the same group for the
 	// device, with positions of models instead of services.
@@ -66,22 +77,36 @@ type node struct {
 // newNode creates the device with this index.
 func newNode(c *control, index int) *node {
 	d, slow, kind := c.world.scenario.kind(index)
-	return &node{
+	n := &node{
 		world: c.world, control: c, index: index, place: len(c.nodes), device: d, slow: slow, kind: kind,
 		noise:   stream(c.world.scenario.Seed, forNoise, index),
 		failing: stream(c.world.scenario.Seed, forFailing, index),
 		down:    make([]bool, len(c.world.scenario.Services)),
 	}
+	for i := range unitsOf(d) {
+		l := &lane{node: n, number: len(c.world.lanes)}
+		if old := c.world.nodes[index]; old != nil { // a pod that is replaced
+			l.number = old.lanes[i].number
+			c.world.lanes[l.number] = l
+		} else {
+			c.world.lanes = append(c.world.lanes, l)
+		}
+		n.lanes = append(n.lanes, l)
+	}
+	return n
 }
 
 // start starts a round. Its duration is determined here.
-func (n *node) start(r *overlap.Round) error {
+func (n *lane) start(r *overlap.Round) error {
 	n.running = true
 	at := n.world.now
 	if !r.Planned {
 		at += n.world.scenario.DecisionTime
 	}
-	n.on.Spans = n.on.Spans[:0]
+	n.on.Spans, n.on.Beside = n.on.Spans[:0], n.on.Beside[:0]
+	for _, id := range r.Beside {
+		n.on.Beside = append(n.on.Beside, models.ServiceID(n.world.bound[id]))
+	}
 	n.outcome.Round, n.outcome.Device, n.outcome.Spans = r.Number, r.Device, n.outcome.Spans[:0]
 	for i, s := range r.Group.Spans {
 		if n.down[s.Service] {
@@ -103,9 +128,9 @@ func (n *node) start(r *overlap.Round) error {
 	n.round.Chosen, n.round.Start, n.round.Took = n.world.now, at, took
 	n.round.End = at + n.world.scenario.RoundTime + took
 	n.limit = n.limitOf(at+n.world.scenario.RoundTime, r.Predicted.Bound)
-	n.world.ends.set(n.index, int64(min(n.round.End, n.limit)))
+	n.world.ends.set(n.number, int64(min(n.round.End, n.limit)))
 	n.round.Spans = append(n.round.Spans[:0], r.Group.Spans...)
-	n.group = models.Group{Spans: n.round.Spans}
+	n.group.Spans, n.group.Beside = n.round.Spans, append(n.group.Beside[:0], r.Beside...)
 	if n.world.scenario.Observer.Round != nil {
 		// The scheduler reuses the memory of r.Queries, so copy them.
 		n.queries, n.round.Queries = n.queries[:0], n.round.Queries[:0]
@@ -121,12 +146,12 @@ func (n *node) start(r *overlap.Round) error {
 
 // finish ends the round. The predictor learns from it, and the scheduler receives the
 // outcome.
-func (n *node) finish() error {
+func (n *lane) finish() error {
 	if n.world.now < n.round.End {
 		n.setApart()
 	}
 	n.running = false
-	n.world.ends.set(n.index, int64(never))
+	n.world.ends.set(n.number, int64(never))
 	n.control.touched()
 	n.outcome.Took = n.round.End - n.round.Start
 	for i := range n.outcome.Spans {
@@ -135,7 +160,7 @@ func (n *node) finish() error {
 	if n.whole() {
 		_ = n.predictor.Observe(n.world.now, n.group, scaled(n.took(), 1/n.slow)) // the daemon, too, ignores observations that are out of range
 	}
-	n.busy += n.round.Took
+	n.busy += n.part(n.round.Took)
 	n.world.tally.ended(n)
 	if n.world.scenario.Observer.Round != nil {
 		n.round.Device, n.round.Outcome = n.index, n.outcome
@@ -147,14 +172,22 @@ func (n *node) finish() error {
 	return nil
 }
 
+// part returns a time as that of the units that the round has, of all that the device has.
+func (n *lane) part(took time.Duration) time.Duration {
+	if share := n.round.Spans[0].Share; share > 0 {
+		return took * time.Duration(share) / time.Duration(len(n.lanes))
+	}
+	return took
+}
+
 // whole reports whether all spans of the round ran to their ends.
-func (n *node) whole() bool {
+func (n *lane) whole() bool {
 	return !slices.ContainsFunc(n.outcome.Spans, func(o models.SpanOutcome) bool { return o.Status != models.SpanDone })
 }
 
 // took returns the time from which the predictor learns: the span's own time for a single
 // span, and the time of the round for several.
-func (n *node) took() time.Duration {
+func (n *lane) took() time.Duration {
 	if len(n.round.Spans) == 1 {
 		return n.round.Took
 	}
@@ -164,6 +197,12 @@ func (n *node) took() time.Duration {
 // stop stops a batch at the next operator. For a round of several spans that does not
 // change the time of the round.
 func (n *node) stop(batch models.BatchID) {
+	for _, l := range n.lanes {
+		l.stop(batch)
+	}
+}
+
+func (n *lane) stop(batch models.BatchID) {
 	for i, s := range n.round.Spans {
 		o := &n.outcome.Spans[i]
 		if s.Batch != batch || o.Status != models.SpanDone {
@@ -186,25 +225,33 @@ func (n *node) die(service models.ServiceID) error {
 	if err := n.control.step(overlap.Event{Kind: overlap.Down, Service: service, Device: n.place}); err != nil {
 		return err
 	}
-	if n.running {
-		left := 0
-		for i, s := range n.round.Spans {
-			o := &n.outcome.Spans[i]
-			if s.Service == service {
-				o.Status, o.Reached = models.SpanLost, s.Start
-			}
-			if o.Status != models.SpanLost {
-				left++
-			}
-		}
-		if left == 0 {
-			n.cut(n.world.now)
-		}
+	for _, l := range n.lanes {
+		l.lose(service)
 	}
 	if err := n.loseLate(service); err != nil {
 		return err
 	}
 	return n.world.loseMoves(n, service)
+}
+
+// lose ends the span of a worker that is lost. If nothing is left of the round, it ends.
+func (n *lane) lose(service models.ServiceID) {
+	if !n.running {
+		return
+	}
+	left := 0
+	for i, s := range n.round.Spans {
+		o := &n.outcome.Spans[i]
+		if s.Service == service {
+			o.Status, o.Reached = models.SpanLost, s.Start
+		}
+		if o.Status != models.SpanLost {
+			left++
+		}
+	}
+	if left == 0 {
+		n.cut(n.world.now)
+	}
 }
 
 // touch records that a worker was lost or is ready again.
@@ -217,9 +264,9 @@ func (n *node) touch(service models.ServiceID, down bool) {
 }
 
 // cut makes the round end no later than the given time.
-func (n *node) cut(end time.Duration) {
+func (n *lane) cut(end time.Duration) {
 	n.round.End = min(n.round.End, max(end, n.world.now))
-	n.world.ends.set(n.index, int64(min(n.round.End, n.limit)))
+	n.world.ends.set(n.number, int64(min(n.round.End, n.limit)))
 	n.round.Took = min(n.round.Took, max(n.round.End-n.round.Start, 1))
 }
 
@@ -299,16 +346,24 @@ func soloTable(sc *Scenario, d Device, bound []int) (*predictor.Solo, error) {
 	for i, m := range bound {
 		operators[i] = known[m].Operators
 	}
-	table, err := predictor.NewSolo(operators...)
+	table, err := predictor.NewSolo()
 	if err != nil {
 		return nil, err
+	}
+	table.Divide(unitsOf(d))
+	for i, n := range operators {
+		if err := table.Reset(models.ServiceID(i), n); err != nil {
+			return nil, err
+		}
 	}
 	for i, m := range bound {
 		sizes, seqLens := soloShapes(&sc.Services[i], &known[m])
 		for _, seqLen := range seqLens {
 			for _, size := range sizes {
-				if err := table.SetOperators(models.ServiceID(i), size, seqLen, d.OperatorTimes(m, size, seqLen)); err != nil {
-					return nil, err
+				for share := 0; share < unitsOf(d); share = max(2*share, 1) {
+					if err := table.On(share).SetOperators(models.ServiceID(i), size, seqLen, onShare(d, share).OperatorTimes(m, size, seqLen)); err != nil {
+						return nil, err
+					}
 				}
 			}
 		}

@@ -36,7 +36,7 @@ type late struct {
 // limitOf returns the time until which a round that starts at the given time may run. A
 // round without a known bound may run without limit; it occurs only in baselines whose
 // authors have no such limit.
-func (n *node) limitOf(start, bound time.Duration) time.Duration {
+func (n *lane) limitOf(start, bound time.Duration) time.Duration {
 	o, ok := n.control.scheduler.(overruns)
 	if bound == 0 || !ok {
 		return never
@@ -45,7 +45,7 @@ func (n *node) limitOf(start, bound time.Duration) time.Duration {
 }
 
 // setApart ends the round and detaches the spans that are still running.
-func (n *node) setApart() {
+func (n *lane) setApart() {
 	var open []*late
 	for i := range n.outcome.Spans {
 		o := &n.outcome.Spans[i]
@@ -53,7 +53,7 @@ func (n *node) setApart() {
 			n.group.Spans = nil // the predictor learns nothing from this round
 			continue
 		}
-		l := &late{node: n, round: n.outcome.Round, outcome: *o, start: n.round.Start, end: n.round.End}
+		l := &late{node: n.node, round: n.outcome.Round, outcome: *o, start: n.round.Start, end: n.round.End}
 		l.outcome.Took = n.round.Took
 		open = append(open, l)
 		o.Status, o.Reached = models.SpanOverrun, o.Span.Start

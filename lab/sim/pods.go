@@ -409,12 +409,14 @@ func (c *cluster) renew(number int) error {
 	}
 	n := c.world.nodes[number]
 	n.noise, n.failing, n.busy = old.noise, old.failing, old.busy
-	if old.running {
-		n.busy += max(min(c.world.now-old.round.Start, old.round.Took), 0)
+	for _, l := range old.lanes {
+		if l.running {
+			n.busy += l.part(max(min(c.world.now-l.round.Start, l.round.Took), 0))
+		}
+		c.world.ends.set(l.number, int64(never))
 	}
 	c.world.replaced = append(c.world.replaced, old.control)
 	c.world.controls[number] = fresh
-	c.world.ends.set(number, int64(never))
 	c.world.wakes.set(number, int64(never))
 	return nil
 }

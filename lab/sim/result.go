@@ -147,7 +147,7 @@ func (t *tally) started(r *overlap.Round) {
 
 // ended compares the time of a round with its prediction. It skips rounds without a
 // prediction, and those in which a span did not run to its end.
-func (t *tally) ended(n *node) {
+func (t *tally) ended(n *lane) {
 	if !n.whole() || n.round.Predicted.Latency == 0 {
 		return
 	}

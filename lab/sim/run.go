@@ -35,10 +35,11 @@ type world struct {
 	arriving int
 	left     int
 
-	// ends holds the time at which the round of each device ends. wakes holds the time at
+	// ends holds the time at which the round of each lane ends. wakes holds the time at
 	// which each control must decide next, which is the present if something has happened.
 	// replaced holds controls of pods that were replaced.
 	nodes    []*node
+	lanes    []*lane
 	ends     least
 	controls []*control
 	wakes    least
@@ -110,7 +111,7 @@ func newWorld(sc *Scenario) (*world, error) {
 	if sc.Dispatch == Pool {
 		controls, each = each, controls
 	}
-	w.ends, w.wakes = newLeast(sc.devices()), newLeast(controls)
+	w.wakes = newLeast(controls)
 	if sc.Dispatch == Split {
 		w.split = newSplit(sc, submitted, w.bound)
 		w.split.limit(w.services)
@@ -122,6 +123,7 @@ func newWorld(sc *Scenario) (*world, error) {
 		}
 		w.controls = append(w.controls, c)
 	}
+	w.ends = newLeast(len(w.lanes))
 	w.cluster = newCluster(w)
 	w.tally.services = make([]serviceTally, len(w.services))
 	w.beginFaults(len(w.services))
@@ -229,7 +231,7 @@ func (w *world) step() error {
 // happen processes all events of this instant.
 func (w *world) happen() error {
 	for i := range w.ends.until(w.now) {
-		if err := w.nodes[i].finish(); err != nil {
+		if err := w.lanes[i].finish(); err != nil {
 			return err
 		}
 	}

@@ -31,8 +31,8 @@ func (l *learner) Predict(groups []models.Group, estimates []models.Estimate) {
 		h := fnv.New64a()
 		var sum time.Duration
 		for _, s := range g.Spans {
-			_, _ = h.Write([]byte{byte(s.Service), byte(s.Start), byte(s.End), byte(s.Size), byte(l.calls / 64), byte(l.seed)})
-			sum += time.Duration(s.Len()*(3+s.Size)) * time.Millisecond / 4
+			_, _ = h.Write([]byte{byte(s.Service), byte(s.Start), byte(s.End), byte(s.Size), byte(s.Share), byte(l.calls / 64), byte(l.seed)})
+			sum += time.Duration(s.Len()*(3+s.Size)) * time.Millisecond / time.Duration(4-s.Share)
 		}
 		if h.Sum64()%16 == 0 {
 			estimates[i] = models.Estimate{}
@@ -57,6 +57,9 @@ func testConfig(policy string, services int, seed uint64) overlap.Config {
 			c.Services[i].Of, c.Services[i].Accuracy = "f", float64(i+1)
 		}
 		c.Selector = moody{}
+	}
+	if policy == "overlap" && seed%3 == 0 {
+		c.Units = []int{3}
 	}
 	return c
 }
@@ -86,7 +89,7 @@ type world struct {
 	services []models.Service
 	now      time.Duration
 	id       models.QueryID
-	round    *overlap.Round
+	rounds   []overlap.Round
 	down     []bool
 	answers  int
 }
@@ -171,19 +174,19 @@ func (w *world) next() {
 	for more := true; more; {
 		r := w.s.Ready(w.now)
 		if w.answers += len(r.Answers); r.Round != nil {
-			round := *r.Round
-			w.round = &round
+			w.rounds = append(w.rounds, *r.Round)
 		}
 		more = r.Wake <= w.now
 	}
 }
 
 func (w *world) finish(t testing.TB) {
-	if w.round == nil {
+	if len(w.rounds) == 0 {
 		return
 	}
-	o := models.Outcome{Round: w.round.Number, Took: w.round.Predicted.Latency * time.Duration(90+w.rand.IntN(20)) / 100}
-	for _, s := range w.round.Group.Spans {
+	first := w.rounds[0]
+	o := models.Outcome{Round: first.Number, Took: first.Predicted.Latency * time.Duration(90+w.rand.IntN(20)) / 100}
+	for _, s := range first.Group.Spans {
 		so := models.SpanOutcome{Span: s, Reached: s.End, Took: o.Took}
 		switch w.rand.IntN(20) {
 		case 0:
@@ -199,7 +202,7 @@ func (w *world) finish(t testing.TB) {
 	}
 	w.now += o.Took
 	_ = w.s.Step(w.now, &overlap.Event{Kind: overlap.Finish, Outcome: o})
-	w.round = nil
+	w.rounds = w.rounds[1:]
 }
 
 const (

@@ -15,6 +15,7 @@ import (
 // that has none.
 func routed(policy string, seed uint64) overlap.Config {
 	c := testConfig(policy, 2, 2*seed+1)
+	c.Units = nil
 	c.Devices, c.Links = append(c.Devices, c.Devices[0], &learner{seed: seed + 1}), []int{0, 0, 1}
 	c.Alone = []bool{false, true, false}
 	for i := range c.Services {

@@ -93,12 +93,12 @@ func (r *Record) complete() (err error) {
 
 // asking is the text of what the predictor was asked, without the last bracket: a list of calls. A
 // call is a list of questions, and a question is a list of numbers: how many of its spans are those
-// of the question before it, the latency and the bound, and then the five numbers of each other span.
+// of the question before it, the latency and the bound, and then the six numbers of each other span.
 type asking []byte
 
 const (
 	questionNumbers = 3 // spans of the question before, latency, bound
-	spanNumbers     = 5 // service, start, end, size, sequence length
+	spanNumbers     = 6 // service, start, end, size, sequence length, share
 )
 
 // question is a group that the predictor was asked about, and its answer.
@@ -120,7 +120,7 @@ func (a *asking) call(groups []models.Group, estimates []models.Estimate) {
 		a.open()
 		a.numbers(int64(same), int64(estimates[i].Latency), int64(estimates[i].Bound))
 		for _, s := range spans[same:] {
-			a.numbers(int64(s.Service), int64(s.Start), int64(s.End), int64(s.Size), int64(s.SeqLen))
+			a.numbers(int64(s.Service), int64(s.Start), int64(s.End), int64(s.Size), int64(s.SeqLen), int64(s.Share))
 		}
 		*a = append(*a, ']')
 		last = spans
@@ -184,7 +184,7 @@ func decodeQuestion(n []int64, last []models.Span) (q question, err error) {
 	q.Estimate = models.Estimate{Latency: time.Duration(n[1]), Bound: time.Duration(n[2])}
 	q.Group.Spans = append(q.Group.Spans, last[:n[0]]...)
 	for s := n[questionNumbers:]; len(s) > 0; s = s[spanNumbers:] {
-		q.Group.Spans = append(q.Group.Spans, models.Span{Service: models.ServiceID(s[0]), Start: int(s[1]), End: int(s[2]), Size: int(s[3]), SeqLen: int(s[4])})
+		q.Group.Spans = append(q.Group.Spans, models.Span{Service: models.ServiceID(s[0]), Start: int(s[1]), End: int(s[2]), Size: int(s[3]), SeqLen: int(s[4]), Share: int(s[5])})
 	}
 	if spans := len(q.Group.Spans); spans > overlap.MaxServices {
 		return q, fmt.Errorf("a question about %d spans", spans)

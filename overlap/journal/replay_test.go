@@ -44,7 +44,7 @@ func TestReplayFindsTheFirstDifference(t *testing.T) {
 	for name, spoil := range map[string]struct{ old, new, key string }{
 		"predicted": {`"predicted":{"latency":`, `"predicted":{"latency":9`, `"predicted":`},
 		"asked":     {`"p":[[[0,`, `"p":[[[0,1`, ""},
-		"question":  {`"p":[[[0,`, `"p":[[[0,1,1,4,0,1,1,0],[0,`, `"p":`},
+		"question":  {`"p":[[[0,`, `"p":[[[0,1,1,4,0,1,1,0,0],[0,`, `"p":`},
 		"group":     {`"g":[{"sv":`, `"g":[{"sv":7`, `"g":`},
 		"answer":    {`"as":"finished"`, `"as":"cancelled"`, `"as":`},
 		"candidate": {`"headroom":`, `"headroom":-`, `"headroom":`},

@@ -13,7 +13,7 @@ import (
 )
 
 // Format is the first field of every decision log.
-const Format = "overlapd-decisions/7"
+const Format = "overlapd-decisions/8"
 
 // Header is the first line of a file.
 type Header struct {
