@@ -180,7 +180,7 @@ func (u *poolDevice) placeOf(s *config.Service) loop.Place {
 	}
 	// Such a worker runs with one thread in a group, so its measurements hold for that as
 	// well.
-	if u.sharesCores() && u.threads(s) > 1 {
+	if u.units(s) > 1 {
 		p.Share += fmt.Sprintf(", or one beside others on %d cores", u.cores)
 	}
 	if u.emulation != nil {
@@ -214,7 +214,7 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (place loop.
 			CacheDir:          filepath.Join(u.config.CacheDir(), "optimized"),
 			Threads:           u.threads(s),
 			Spin:              w.Spin,
-			OneThread:         u.sharesCores() && u.threads(s) > 1,
+			Units:             u.units(s),
 			CutTarget:         s.Cut,
 			MaxBatch:          s.MaxBatch,
 			IntermediateBytes: w.IntermediateBytes,
@@ -249,6 +249,14 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (place loop.
 // each span on a part of them.
 func (u *poolDevice) sharesCores() bool {
 	return u.part == nil && u.emulation == nil && learning.FormsGroups(u.config.Policy)
+}
+
+// units returns how many spans a service's worker runs at once.
+func (u *poolDevice) units(s *config.Service) int {
+	if u.sharesCores() && u.threads(s) > 1 {
+		return u.cores
+	}
+	return 1
 }
 
 // threads returns the number of threads of a service's worker: that of the service, of all

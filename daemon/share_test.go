@@ -19,7 +19,7 @@ func TestWorkersShareTheCores(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return place.Worker.Load.OneThread, place.Share
+		return place.Worker.Load.Units == 2, place.Share
 	}
 	for _, policy := range []string{"overlap", "abacus"} {
 		if one, share := of(policy, 0); !one || !strings.HasPrefix(share, "2 threads, or one ") {

@@ -32,7 +32,7 @@ func (w *worker) listen() {
 func (w *worker) awaitFlight() bool {
 	for over := false; ; {
 		w.mu.Lock()
-		flying, short := w.mu.flights.count > 0, w.mu.took <= w.service.executor.opts.Poll
+		flying, short := len(w.mu.flights.list) > 0, w.mu.took <= w.service.executor.opts.Poll
 		w.mu.Unlock()
 		if flying {
 			w.conn.Poll = 0
@@ -80,7 +80,7 @@ func (w *worker) answer(kind wire.Kind, payload []byte, done *wire.Done) error {
 	return nil
 }
 
-// record lets the oldest task in flight record its answer.
+// record lets a task in flight record its answer.
 func (w *worker) record(round uint64, batch models.BatchID, answer wire.Message) error {
 	f, err := w.flight(round, batch)
 	if err != nil {
@@ -153,36 +153,38 @@ func (w *worker) expire(cause error) {
 	})
 }
 
-// flight returns the oldest task in flight, or an error if the answer is not for
-// that one: a worker answers in order.
+// flight returns the task in flight that an answer is for, or an error if the worker
+// cannot have begun such a task.
 func (w *worker) flight(round uint64, batch models.BatchID) (*flight, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.mu.flights.count == 0 {
+	running := w.mu.flights.running()
+	for i := range running {
+		if f := &running[i]; f.task.number() == round && f.span.Batch == batch {
+			w.landing = *f // a copy, because others change the flight under mu
+			return &w.landing, nil
+		}
+	}
+	if len(running) == 0 {
 		return nil, fmt.Errorf("answer to round %d, but nothing is in flight", round)
 	}
-	f, _ := w.mu.flights.at(0)
-	if f.task.number() != round || f.span.Batch != batch {
-		return nil, fmt.Errorf("answer to round %d, batch %d; expected round %d, batch %d",
-			round, batch, f.task.number(), f.span.Batch)
-	}
-	w.oldest = *f // a copy, because others change the flight under mu
-	return &w.oldest, nil
+	return nil, fmt.Errorf("answer to round %d, batch %d; expected round %d, batch %d",
+		round, batch, running[0].task.number(), running[0].span.Batch)
 }
 
-// land removes the oldest task from those in flight, and returns the block that it
-// had. It clears the stop word first, because the next run in that slot would
-// otherwise stop immediately. gone says that the worker has forgotten the batch.
+// land removes a task from those in flight, and returns the block that it had. It
+// clears the stop word first, because the next run with that word would otherwise
+// stop immediately. gone says that the worker has forgotten the batch.
 func (w *worker) land(f *flight, gone bool, took time.Duration) block {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	head, word := w.mu.flights.at(0)
-	w.outputs.ClearStop(word)
+	w.outputs.ClearStop(f.word)
 	if f.round() != nil {
 		w.mu.took = took
 	}
-	b := head.block
-	w.mu.flights.pop()
+	at := slices.IndexFunc(w.mu.flights.list, func(other flight) bool { return other.word == f.word })
+	b := w.mu.flights.list[at].block
+	w.mu.flights.remove(at)
 	if gone {
 		w.mu.forget(f.span.Batch, &w.mu.flights)
 	}

@@ -39,8 +39,8 @@ type held struct {
 func (c *cargo) forget(id models.BatchID, sent *flights) {
 	b := c.batches[id]
 	delete(c.batches, id)
-	for i := sent.count - 1; i >= 0; i-- {
-		if f, _ := sent.at(i); f.span.Batch == id && f.round() != nil {
+	for i := len(sent.list) - 1; i >= 0; i-- {
+		if f := &sent.list[i]; f.span.Batch == id && f.round() != nil {
 			f.block = b.block
 			return
 		}

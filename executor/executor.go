@@ -143,7 +143,8 @@ const readGrace = time.Second
 // Run sends the spans of a round and returns immediately. If it returns no error,
 // Outcomes delivers exactly one outcome for the round once all of its spans have
 // ended, even if workers crash. A second round may be sent before the first has
-// ended: each worker runs its spans in the order in which they were sent.
+// ended: each worker begins its spans in the order in which they were sent. Spans
+// with a share of the units run at once, so their rounds may end in any order.
 func (e *Executor) Run(id uint64, spans []SpanRequest) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -162,8 +163,8 @@ func (e *Executor) Run(id uint64, spans []SpanRequest) error {
 	e.running.Add(1)
 	r := newRound(id, spans, e.deliver)
 	r.outcome.Device, r.inside = e.opts.Device, e.opts.Inside
-	r.threads = threadsOf(len(spans), e.opts.Cores)
-	if r.threads > 0 && !slices.ContainsFunc(spans, func(s SpanRequest) bool { return s.Whole }) {
+	r.share = shareOf(len(spans), e.opts.Cores)
+	if r.share > 0 && !slices.ContainsFunc(spans, func(s SpanRequest) bool { return s.Whole }) {
 		r.stops = e
 	}
 	var sent []models.Span
@@ -253,7 +254,7 @@ func (e *Executor) check(spans []SpanRequest) error {
 				return fmt.Errorf("%w: two of service %s in one round", ErrBadSpan, s.spec.Name)
 			}
 		}
-		if span.Start < 0 || span.End <= span.Start || (span.Start == 0) != (len(spans[i].Queries) > 0) {
+		if span.Start < 0 || span.End <= span.Start || span.Share < 0 || (span.Start == 0) != (len(spans[i].Queries) > 0) {
 			return fmt.Errorf("%w: [%d, %d) with %d queries", ErrBadSpan, span.Start, span.End, len(spans[i].Queries))
 		}
 		if err := s.checkInputs(spans[i].Queries); err != nil {

@@ -91,8 +91,7 @@ func TestSharedRoundEndsTogether(t *testing.T) {
 			stopped := func() bool {
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				head, _ := w.mu.flights.at(0)
-				return head.stopped
+				return w.mu.flights.list[0].stopped
 			}
 			for end := time.Now().Add(patience); !whole && !stopped() && time.Now().Before(end); {
 				time.Sleep(time.Millisecond)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,8 +22,23 @@ import (
 // with every operator that ran appended. A text of the form "OP VERB ARG" makes
 // operator OP do something bad.
 type fakeEngine struct {
-	choice  *wire.CutChoice
+	choice *wire.CutChoice
+
+	mu      sync.Mutex // guards batches
 	batches map[models.BatchID]*fakeBatch
+}
+
+// batch returns a batch, and set adds it.
+func (e *fakeEngine) batch(id models.BatchID) *fakeBatch {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.batches[id]
+}
+
+func (e *fakeEngine) set(id models.BatchID, b *fakeBatch) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.batches[id] = b
 }
 
 type fakeBatch struct {
@@ -75,7 +91,7 @@ func (e *fakeEngine) Info() wire.Info {
 }
 
 func (e *fakeEngine) Start(id models.BatchID, queries []wire.QueryTensors) error {
-	e.batches[id] = &fakeBatch{texts: textsOf(queries)}
+	e.set(id, &fakeBatch{texts: textsOf(queries)})
 	return nil
 }
 
@@ -87,10 +103,10 @@ func textsOf(queries []wire.QueryTensors) (list [][]byte) {
 	return list
 }
 
-// Run adds the number of each operator to the outputs, with a mark if it is to run on
-// one thread.
-func (e *fakeEngine) Run(id models.BatchID, start, end, threads int, stop *uint32, out segworker.OutputFunc) (ran segworker.Ran, err error) {
-	b := e.batches[id]
+// Run adds the number of each operator to the outputs, with a mark for each unit of its
+// share.
+func (e *fakeEngine) Run(id models.BatchID, start, end, share int, stop *uint32, out segworker.OutputFunc) (ran segworker.Ran, err error) {
+	b := e.batch(id)
 	op := start
 	for ; op < end && atomic.LoadUint32(stop) == 0; op++ {
 		for _, text := range b.texts {
@@ -98,7 +114,7 @@ func (e *fakeEngine) Run(id models.BatchID, start, end, threads int, stop *uint3
 				return ran, err
 			}
 		}
-		b.ran += strconv.Itoa(op) + strings.Repeat("'", threads)
+		b.ran += strconv.Itoa(op) + strings.Repeat("'", share)
 	}
 	if op == fakeOperators {
 		err = e.finish(id, out)
@@ -123,7 +139,7 @@ func (e *fakeEngine) obey(text string, op int, id models.BatchID) error {
 }
 
 func (e *fakeEngine) finish(id models.BatchID, out segworker.OutputFunc) error {
-	b := e.batches[id]
+	b := e.batch(id)
 	for i, given := range b.texts {
 		text := string(given) + string(b.moved) + b.ran
 		data, err := out(i, 0, models.Uint8, []int64{int64(len(text))}, int64(len(text)))
@@ -145,7 +161,7 @@ const (
 
 // Describe tells of one value, which is what has run so far.
 func (e *fakeEngine) Describe(id models.BatchID) ([]models.Tensor, uint64, error) {
-	b := e.batches[id]
+	b := e.batch(id)
 	if err := e.obeyAll(b, atDescribe, id); err != nil {
 		return nil, 0, err
 	}
@@ -157,7 +173,7 @@ func (e *fakeEngine) Describe(id models.BatchID) ([]models.Tensor, uint64, error
 }
 
 func (e *fakeEngine) Export(id models.BatchID, to []models.Tensor) error {
-	b := e.batches[id]
+	b := e.batch(id)
 	copy(to[0].Data, string(b.moved)+b.ran)
 	return e.obeyAll(b, atExport, id)
 }
@@ -165,7 +181,7 @@ func (e *fakeEngine) Export(id models.BatchID, to []models.Tensor) error {
 // Import uses the value where it lies, unless the text says that it is to be copied.
 func (e *fakeEngine) Import(id models.BatchID, at int, queries []wire.QueryTensors, cut uint64, values []models.Tensor) (bool, error) {
 	b := &fakeBatch{texts: textsOf(queries), moved: values[0].Data}
-	e.batches[id] = b
+	e.set(id, b)
 	if err := e.obeyAll(b, atImport, id); err != nil {
 		return false, err
 	}
@@ -185,9 +201,17 @@ func (e *fakeEngine) obeyAll(b *fakeBatch, op int, id models.BatchID) error {
 	return nil
 }
 
-func (e *fakeEngine) Release(id models.BatchID) { delete(e.batches, id) }
+func (e *fakeEngine) Release(id models.BatchID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.batches, id)
+}
 
-func (e *fakeEngine) IntermediateBytes() int64 { return 100 * int64(len(e.batches)) }
+func (e *fakeEngine) IntermediateBytes() int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return 100 * int64(len(e.batches))
+}
 
 func (e *fakeEngine) Trim() {}
 

@@ -154,7 +154,7 @@ func (e *Executor) admit(request *SpanRequest) (*service, error) {
 func (m *move) take(s *service, b block) {
 	w, err := s.able()
 	if err == nil {
-		err = w.send(flight{task: m, span: m.outcome.Spans[0].Span, since: time.Now(), block: b}, &m.step, m.step.Queries)
+		err = w.send(flight{task: m, span: m.outcome.Spans[0].Span, since: time.Now(), beside: true, block: b}, &m.step, m.step.Queries)
 		if err == nil {
 			return
 		}

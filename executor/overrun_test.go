@@ -122,9 +122,8 @@ func TestUnsentSpanIsLost(t *testing.T) {
 	for unsent, want := range map[bool]models.Status{true: models.SpanLost, false: models.SpanCrashed} {
 		var got Outcome
 		w := new(worker)
-		place, _ := w.mu.flights.at(0)
-		*place = flight{task: newRound(1, make([]SpanRequest, 1), func(o Outcome) { got = o }), unsent: unsent}
-		w.mu.flights.count = 1
+		sent := flight{task: newRound(1, make([]SpanRequest, 1), func(o Outcome) { got = o }), unsent: unsent}
+		w.mu.flights.push(sent, nil)
 		w.failAll(ErrExited)
 		if len(got.Spans) != 1 || got.Spans[0].Status != want {
 			t.Errorf("unsent is %v: %+v, want %s", unsent, got, want)

@@ -112,8 +112,8 @@ type round struct {
 	// message is reused for each span, which Run sends one after another.
 	message wire.Run
 
-	// threads is the number of threads for each span, 0 for all of its worker's.
-	threads uint8
+	// share is the share of the units for each span, 0 for its own.
+	share int
 
 	// stops is set if the end of the first span stops the others.
 	stops *Executor
@@ -141,11 +141,11 @@ func newRound(id uint64, spans []SpanRequest, deliver func(Outcome)) *round {
 	return r
 }
 
-// threadsOf returns the number of threads for each span of a round if the workers
-// compute on the given number of cores; 0 means all threads of the worker. It is
+// shareOf returns the share of the units for each span of a round if the workers
+// compute on the given number of cores; 0 means that of the span itself. It is
 // one if there are fewer than two cores for each span. It depends on nothing else,
 // so a measured latency of a group holds for every later run of that group.
-func threadsOf(spans, cores int) uint8 {
+func shareOf(spans, cores int) int {
 	if spans > 1 && 2*spans > cores && cores > 0 {
 		return 1
 	}

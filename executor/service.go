@@ -240,8 +240,9 @@ func (s *service) watch(ctx context.Context, w *worker) {
 			w.lose(ending(ctx))
 			return
 		case <-look.C:
-			ran := w.runs()
+			batch, ran := w.runs()
 			if ran >= limit {
+				w.blame(batch)
 				w.lose(fmt.Errorf("%w: span not done after %v", ErrSpanTimeout, limit))
 			}
 			look.Reset(max(limit-ran, time.Millisecond)) // a run that begins now cannot exceed the limit earlier
@@ -320,7 +321,7 @@ func (s *service) state() State {
 	state.OutputLeases = s.leases()
 	if w != nil {
 		w.mu.Lock()
-		state.InFlight = w.mu.flights.count
+		state.InFlight = len(w.mu.flights.list)
 		w.mu.Unlock()
 		state.IntermediateBytes = w.outputs.Held()
 	}

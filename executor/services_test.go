@@ -394,8 +394,7 @@ func (f *fixture) awaitStop(id models.ServiceID) {
 	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(time.Millisecond) {
 		w := f.service(id).ready()
 		w.mu.Lock()
-		head, _ := w.mu.flights.at(0)
-		stopped := head.stopped
+		stopped := w.mu.flights.list[0].stopped
 		w.mu.Unlock()
 		if stopped {
 			return

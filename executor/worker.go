@@ -1,10 +1,12 @@
 package executor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,8 +32,8 @@ type worker struct {
 	lost chan struct{}
 	read chan struct{}
 
-	// oldest is the task whose answer the reader records.
-	oldest flight
+	// landing is the task whose answer the reader records.
+	landing flight
 
 	mu struct {
 		sync.Mutex
@@ -79,6 +81,9 @@ func newWorker(s *service) (*worker, error) {
 		conn.Yield = y.yield
 	}
 	w.mu.batches = make(map[models.BatchID]held)
+	if s.spec.Load.CUDA == nil {
+		w.mu.flights.units = s.spec.Load.Units
+	}
 	files := []*os.File{other, s.spec.Inputs.File(), outputs.File()}
 	if s.spec.Moves != nil {
 		files = append(files, s.spec.Moves.File())
@@ -129,7 +134,7 @@ func (w *worker) lose(cause error) {
 	if first || w.mu.cause == ErrExited { //nolint:errorlint // an error that wraps ErrExited is more specific
 		w.mu.cause = cause
 	}
-	busy := w.mu.flights.count > 0 || w.mu.loads
+	busy := len(w.mu.flights.list) > 0 || w.mu.loads
 	w.mu.Unlock()
 	if !first {
 		return
@@ -168,9 +173,9 @@ func (w *worker) run(r *round, index int, request *SpanRequest) bool {
 	}
 	r.message = wire.Run{
 		Round: r.outcome.Round, Batch: span.Batch, Start: span.Start, End: span.End,
-		Size: span.Size, Threads: r.threads, Queries: request.Queries,
+		Size: span.Size, Share: cmp.Or(r.share, span.Share), Queries: request.Queries,
 	}
-	err := w.send(flight{task: r, index: index, span: span, since: r.begin}, &r.message, request.Queries)
+	err := w.send(flight{task: r, index: index, span: span, since: r.begin, beside: r.message.Share > 0}, &r.message, request.Queries)
 	switch {
 	case errors.Is(err, ErrNotReady), errors.Is(err, ErrBatchLost):
 		r.fail(index, models.SpanLost, err)
@@ -193,14 +198,15 @@ func (w *worker) send(f flight, m wire.Message, queries []wire.QueryTensors) err
 		return ErrBatchLost
 	case len(queries) > 0 && known && f.round() == nil: // a round may begin a batch again that was stopped before its first operator
 		return fmt.Errorf("%w: batch %d is already there", ErrBadSpan, f.span.Batch)
-	case w.mu.flights.count == wire.StopWords:
+	case len(w.mu.flights.list) == wire.StopWords:
 		return ErrTooManyRounds
 	}
 	if len(queries) > 0 {
 		batch = held{queries: queryIDs(queries)}
 	}
+	f.word = w.mu.flights.word()
 	if run, ok := m.(*wire.Run); ok {
-		_, run.Stop = w.mu.flights.at(w.mu.flights.count)
+		run.Stop = f.word
 	}
 	if err := w.sendLocked(m); err != nil {
 		return err
@@ -244,15 +250,16 @@ func (w *worker) stop(batch models.BatchID, grace time.Duration) bool {
 		return false
 	}
 	found := false
-	for i := range w.mu.flights.count {
-		if f, _ := w.mu.flights.at(i); f.span.Batch == batch && f.round() != nil {
-			w.stopLocked(i)
+	for i := range w.mu.flights.list {
+		if f := &w.mu.flights.list[i]; f.span.Batch == batch && f.round() != nil {
+			w.stopLocked(f)
 			found = true
 		}
 	}
 	if found && grace > 0 {
 		w.service.start(func() {
 			if !child.Within(w.lost, grace) && w.stop(batch, 0) {
+				w.blame(batch)
 				w.lose(fmt.Errorf("%w: its result was no longer needed, and %v later it had not reached the end of an operator", ErrOverrun, grace))
 			}
 		})
@@ -264,19 +271,18 @@ func (w *worker) stop(batch models.BatchID, grace time.Duration) bool {
 func (w *worker) stopRound(r *round) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i := range w.mu.flights.count {
-		if f, _ := w.mu.flights.at(i); f.round() == r && w.mu.cause == nil {
-			w.stopLocked(i)
+	for i := range w.mu.flights.list {
+		if f := &w.mu.flights.list[i]; f.round() == r && w.mu.cause == nil {
+			w.stopLocked(f)
 		}
 	}
 }
 
-// stopLocked ends the i-th run in flight at its next operator boundary. It sets
-// the run's stop word in shared memory, which the engine checks between operators.
-func (w *worker) stopLocked(i int) {
-	f, word := w.mu.flights.at(i)
+// stopLocked ends a run in flight at its next operator boundary. It sets the run's
+// stop word in shared memory, which the engine checks between operators.
+func (w *worker) stopLocked(f *flight) {
 	f.stopped = true
-	w.outputs.Stop(word)
+	w.outputs.Stop(f.word)
 	if in := w.service.executor.opts.Inside; in != nil {
 		in.Stopped(f.span)
 	}
@@ -300,60 +306,70 @@ func (w *worker) quit() {
 	if w.mu.cause != nil {
 		return
 	}
-	for i := range w.mu.flights.count {
-		w.stopLocked(i)
+	for i := range w.mu.flights.list {
+		w.stopLocked(&w.mu.flights.list[i])
 	}
 	_ = w.sendLocked(&wire.Quit{}) // never too large to send
 }
 
-// runs returns how long the oldest run in flight has been running, 0 if there is
-// none.
-func (w *worker) runs() time.Duration {
+// runs returns the batch of the run that has been running longest, and for how long;
+// 0 if there is none.
+func (w *worker) runs() (batch models.BatchID, longest time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.mu.flights.count == 0 {
-		return 0
+	for _, f := range w.mu.flights.running() {
+		if ran := time.Since(f.since); ran > longest {
+			batch, longest = f.span.Batch, ran
+		}
 	}
-	head, _ := w.mu.flights.at(0)
-	return time.Since(head.since)
+	return batch, longest
+}
+
+// blame records that the running span of a batch is why the worker will be lost.
+func (w *worker) blame(batch models.BatchID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.mu.flights.running() {
+		if f := &w.mu.flights.list[i]; f.span.Batch == batch {
+			f.blamed = true
+		}
+	}
 }
 
 // round returns the round with this ID if one of its runs is in flight, else nil.
 func (w *worker) round(id uint64) *round {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i := range w.mu.flights.count {
-		f, _ := w.mu.flights.at(i)
-		if r := f.round(); r != nil && r.number() == id {
+	for i := range w.mu.flights.list {
+		if r := w.mu.flights.list[i].round(); r != nil && r.number() == id {
 			return r
 		}
 	}
 	return nil
 }
 
-// failAll ends every run in flight after the reader has ended. The oldest run is
-// SpanCrashed, because the worker was executing it; if the cause lies outside the
-// worker it is SpanLost. All later runs are SpanLost: they had not begun.
+// failAll ends every run in flight after the reader has ended. A run is SpanCrashed if
+// it ran too long, or if it was the only one that the worker was executing. All others
+// are SpanLost: they had not begun, or nobody knows which of them is at fault, or the
+// cause lies outside the worker.
 func (w *worker) failAll(err error) {
-	status := models.SpanCrashed
-	if errors.Is(err, ErrHeld) || errors.Is(err, ErrClosed) || errors.Is(err, ErrRemoved) {
-		status = models.SpanLost
+	outside := errors.Is(err, ErrHeld) || errors.Is(err, ErrClosed) || errors.Is(err, ErrRemoved)
+	w.mu.Lock()
+	failed, ran := w.mu.flights.list, w.mu.flights.begun
+	w.mu.flights = flights{}
+	for i := range failed {
+		w.mu.blocks = append(w.mu.blocks, failed[i].block)
+		if failed[i].unsent { // it never reached the worker, so it cannot have crashed it
+			ran = min(ran, i)
+		}
 	}
-	for ; ; status = models.SpanLost {
-		w.mu.Lock()
-		if w.mu.flights.count == 0 {
-			w.mu.Unlock()
-			return
+	w.mu.Unlock()
+	for i := range failed {
+		f, status := &failed[i], models.SpanLost
+		if !outside && (f.blamed || ran == 1 && i == 0) {
+			status = models.SpanCrashed
 		}
-		head, _ := w.mu.flights.at(0)
-		f := *head
-		w.mu.flights.pop()
-		w.mu.blocks = append(w.mu.blocks, f.block)
-		w.mu.Unlock()
-		if f.unsent { // it never reached the worker, so it cannot have crashed it
-			status = models.SpanLost
-		}
-		f.task.lost(&f, status, err)
+		f.task.lost(f, status, err)
 	}
 }
 
@@ -422,12 +438,20 @@ type flight struct {
 	span    models.Span
 	queries []models.QueryID
 
-	// since is when the task became the oldest in flight.
+	// word is the index of the stop word, which no other flight has.
+	word uint32
+
+	// beside is set if the worker performs the task beside others.
+	beside bool
+
+	// since is when the worker began the task: when it was sent, or when one that it
+	// had to wait for ended.
 	since   time.Time
 	stopped bool
 
-	// unsent is set if the worker was already gone when the task was sent.
-	unsent bool
+	// unsent is set if the worker was already gone when the task was sent. blamed is
+	// set if the task is why the worker is lost.
+	unsent, blamed bool
 }
 
 // round returns the round of a span, nil for a step of a move.
@@ -436,41 +460,62 @@ func (f *flight) round() *round {
 	return r
 }
 
-// flights is a ring of the tasks in flight, oldest first. The slot of a flight is
-// also the index of its stop word, so no two flights share one.
+// flights lists the tasks in flight, oldest first.
 type flights struct {
-	ring  [wire.StopWords]flight
-	first uint32
-	count int
+	list []flight
+
+	// units is how many of them the worker performs at once, and begun how many it
+	// performs now. A worker begins tasks in order, so these are the first.
+	units, begun int
+
+	// words says which stop words are in use.
+	words [wire.StopWords]bool
 }
 
-func (f *flights) at(i int) (*flight, uint32) {
-	word := (f.first + uint32(i)) % wire.StopWords
-	return &f.ring[word], word
-}
+// running returns the flights that the worker performs now.
+func (f *flights) running() []flight { return f.list[:f.begun] }
 
-// push adds a flight and wakes the reader. The caller has checked that there is
-// room.
+// word returns a free stop word. The caller has checked that there is one.
+func (f *flights) word() uint32 { return uint32(slices.Index(f.words[:], false)) }
+
+// push adds a flight and wakes the reader.
 func (f *flights) push(sent flight, wake chan<- struct{}) {
-	place, _ := f.at(f.count)
-	*place = sent
-	f.count++
+	f.list = append(f.list, sent)
+	f.words[sent.word] = true
+	f.advance(sent.since)
 	select {
 	case wake <- struct{}{}:
 	default:
 	}
 }
 
-// pop removes the oldest flight. The worker begins the next one now, so its time
+// remove removes the i-th flight. The time of those that the worker begins in its place
 // counts from here.
-func (f *flights) pop() {
-	head, _ := f.at(0)
-	*head = flight{}
-	f.first = (f.first + 1) % wire.StopWords
-	if f.count--; f.count > 0 {
-		next, _ := f.at(0)
-		next.since = time.Now()
+func (f *flights) remove(i int) {
+	f.words[f.list[i].word] = false
+	f.list = slices.Delete(f.list, i, i+1)
+	if i < f.begun {
+		f.begun--
 	}
+	f.advance(time.Now())
+}
+
+// advance finds the flights that the worker begins now.
+func (f *flights) advance(now time.Time) {
+	for ; f.begun < len(f.list) && f.begins(&f.list[f.begun]); f.begun++ {
+		f.list[f.begun].since = now
+	}
+}
+
+// begins reports whether the worker begins the next flight while others run: all of them
+// may run beside others, and none belongs to the same batch.
+func (f *flights) begins(next *flight) bool {
+	for i := range f.running() {
+		if r := &f.list[i]; !r.beside || !next.beside || f.begun >= f.units || r.span.Batch == next.span.Batch {
+			return false
+		}
+	}
+	return true
 }
 
 // check returns an error if an answer is impossible for the span that was sent.

@@ -286,7 +286,7 @@ func TestKillerIsCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := &worker{service: s, process: &child.Process{}, conn: c, lost: make(chan struct{})}
-		w.mu.flights.count = 1
+		w.mu.flights.list = make([]flight, 1)
 		var caller sync.WaitGroup
 		caller.Go(func() { w.lose(ErrSpanTimeout) })
 		<-w.lost

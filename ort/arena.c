@@ -10,6 +10,9 @@ struct head {
 	size_t size;
 };
 
+/* Of all arenas, of which there is one at a time. */
+static __thread int64_t thread_in_use, thread_peak;
+
 enum { ALIGN = 64 }; /* what the widest vector instructions want */
 
 /* Fails as the runtime's own allocator does, which throws a C++ exception: most
@@ -32,6 +35,7 @@ static void *take(OrtAllocator *allocator, size_t size) {
 		in_use = before + (int64_t)size;
 		if (limit > 0 && (in_use > limit || (intptr_t)sbrk(0) > __atomic_load_n(&arena->ceiling, __ATOMIC_RELAXED))) {
 			__atomic_store_n(&arena->refused, (int64_t)size, __ATOMIC_RELAXED);
+			__atomic_add_fetch(&arena->refusals, 1, __ATOMIC_RELAXED);
 			return fail(arena);
 		}
 	} while (!__atomic_compare_exchange_n(&arena->in_use, &before, in_use, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
@@ -40,9 +44,9 @@ static void *take(OrtAllocator *allocator, size_t size) {
 		__atomic_sub_fetch(&arena->in_use, (int64_t)size, __ATOMIC_RELAXED);
 		return fail(arena);
 	}
-	int64_t peak = __atomic_load_n(&arena->peak, __ATOMIC_RELAXED);
-	while (in_use > peak && !__atomic_compare_exchange_n(&arena->peak, &peak, in_use, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-		;
+	thread_in_use += (int64_t)size;
+	if (thread_in_use > thread_peak)
+		thread_peak = thread_in_use;
 	/* malloc aligns to 16 bytes, so there is always room for the head. */
 	char *data = (char *)(((uintptr_t)block + ALIGN) & ~(uintptr_t)(ALIGN - 1));
 	((struct head *)data)[-1] = (struct head){block, size};
@@ -56,6 +60,7 @@ static void give(OrtAllocator *allocator, void *data) {
 		return;
 	struct head *head = (struct head *)data - 1;
 	__atomic_sub_fetch(&arena->in_use, (int64_t)head->size, __ATOMIC_RELAXED);
+	thread_in_use -= (int64_t)head->size;
 	free(head->block);
 }
 
@@ -79,14 +84,17 @@ struct overlapd_arena *overlapd_arena_new(OrtAllocator *runtime, const OrtMemory
 	return arena;
 }
 
-void overlapd_arena_limit(struct overlapd_arena *arena, int64_t room) {
+int64_t overlapd_arena_thread(void) { return thread_in_use; }
+
+int64_t overlapd_arena_thread_peak(bool anew) { return anew ? thread_peak = thread_in_use : thread_peak; }
+
+void overlapd_arena_limit(struct overlapd_arena *arena, int64_t limit) {
 	const int64_t records = 64 << 20; /* and what is lost between blocks, half of them */
-	int64_t in_use = __atomic_load_n(&arena->in_use, __ATOMIC_RELAXED);
+	int64_t room = limit - __atomic_load_n(&arena->in_use, __ATOMIC_RELAXED);
 
 	room = room > 0 ? room : 0;
-	__atomic_store_n(&arena->refused, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&arena->ceiling, (intptr_t)sbrk(0) + room + room / 2 + records, __ATOMIC_RELAXED);
-	__atomic_store_n(&arena->limit, in_use + room > 0 ? in_use + room : 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&arena->limit, limit > 0 ? limit : 1, __ATOMIC_RELAXED);
 }
 
 /* One heap for all threads. A thread keeps the one that it has, so this comes before

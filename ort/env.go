@@ -123,33 +123,43 @@ func (e *Env) Library() *Library { return e.lib }
 // weights, for values that it allocated, and as scratch memory of operators.
 func (e *Env) ArenaBytes() int64 { return atomic.LoadInt64((*int64)(&e.arena.in_use)) }
 
-// LimitArena makes operators fail with ErrArenaFull if they would take the arena more than
-// room bytes above the present ArenaBytes, until UnlimitArena.
-func (e *Env) LimitArena(room int64) { C.overlapd_arena_limit(e.arena, C.int64_t(room)) }
+// LimitArena makes operators fail with ErrArenaFull if they would take ArenaBytes above
+// bytes, until UnlimitArena.
+func (e *Env) LimitArena(bytes int64) { C.overlapd_arena_limit(e.arena, C.int64_t(bytes)) }
 
 // UnlimitArena removes the limit that LimitArena set.
 func (e *Env) UnlimitArena() { atomic.StoreInt64((*int64)(&e.arena.limit), 0) }
 
-// ArenaPeak starts to track ArenaBytes, and returns a function that returns its maximum
-// since then.
-func (e *Env) ArenaPeak() (peak func() int64) {
-	atomic.StoreInt64((*int64)(&e.arena.peak), e.ArenaBytes())
-	return func() int64 { return atomic.LoadInt64((*int64)(&e.arena.peak)) }
+// ThreadBytes returns how many bytes of ArenaBytes the calling thread has taken more than it
+// has given back. Operators take memory on the thread that calls Run, so a difference is what
+// runs of this thread keep, whatever other threads do meanwhile.
+func (e *Env) ThreadBytes() int64 { return int64(C.overlapd_arena_thread()) }
+
+// ThreadPeak starts to track ThreadBytes, and returns a function that returns its maximum
+// since then. Both calls must come from the same thread.
+func (e *Env) ThreadPeak() (peak func() int64) {
+	C.overlapd_arena_thread_peak(true)
+	return func() int64 { return int64(C.overlapd_arena_thread_peak(false)) }
 }
 
 // Trim returns memory that the arena keeps for reuse to the system. It has to search the
 // whole heap, so it is slow.
 func (e *Env) Trim() { C.overlapd_arena_trim() }
 
-// ran turns the status of a run into an error. If the arena rejected an allocation, that is
-// ErrArenaFull with the size, which the runtime's own message does not have.
-func (e *Env) ran(status *C.OrtStatus) error {
+// refusals returns how many allocations the arena has rejected so far.
+func (e *Env) refusals() int64 { return atomic.LoadInt64((*int64)(&e.arena.refusals)) }
+
+// ran turns the status of a run into an error. before is refusals before the run. If the
+// arena has rejected an allocation since, that is ErrArenaFull with the size, which the
+// runtime's own message does not have.
+func (e *Env) ran(status *C.OrtStatus, before int64) error {
 	err := e.lib.check(status)
 	if err == nil {
 		return nil
 	}
-	if refused := atomic.SwapInt64((*int64)(&e.arena.refused), 0); refused > 0 {
-		if left := int64(e.arena.limit) - e.ArenaBytes(); left < refused {
+	if e.refusals() != before {
+		refused := atomic.LoadInt64((*int64)(&e.arena.refused))
+		if left := atomic.LoadInt64((*int64)(&e.arena.limit)) - e.ArenaBytes(); left < refused {
 			return fmt.Errorf("%w: %d bytes requested, %d left", ErrArenaFull, refused, max(left, 0))
 		}
 		return fmt.Errorf("%w: it has too many values for their records to fit", ErrArenaFull)

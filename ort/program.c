@@ -187,8 +187,7 @@ static OrtStatus *run_step(struct overlapd_program *p, size_t i) {
 	if (s->binding != NULL)
 		status = run_bound(p, s);
 	else
-		status = ort_Run(p->api, p->one_thread && s->one_thread != NULL ? s->one_thread : s->session,
-		                 p->options, s->input_names,
+		status = ort_Run(p->api, s->session, p->options, s->input_names,
 		                 (const OrtValue *const *)s->input, s->inputs, s->output_names,
 		                 s->outputs, s->output);
 	if (status != NULL)

@@ -121,24 +121,26 @@ func (p *Program) Graphs(on bool) { p.program.graphs = C.bool(on && p.program.gr
 // HasGraphs reports whether Graphs is enabled.
 func (p *Program) HasGraphs() bool { return bool(p.program.graphs) }
 
-// AddOneThread adds to each step a second session of the same model, with
-// SessionOptions.OneThread set. Program.OneThread selects which of the two later runs use.
-func (p *Program) AddOneThread(sessions []*Session) error {
+// Use makes later runs use other sessions of the same models, such as those with other
+// threads. The sessions with which an unbound program was made must stay open, too.
+func (p *Program) Use(sessions []*Session) error {
 	if len(sessions) != len(p.steps) {
 		return fmt.Errorf("ort: %d sessions for %d steps", len(sessions), len(p.steps))
 	}
+	if unsafe.SliceData(sessions) == unsafe.SliceData(p.sessions) {
+		return nil
+	}
 	for i, s := range sessions {
-		if s.session == nil || s.env != p.env {
+		if s.session == nil || s.env != p.env || p.steps[i].binding != nil {
 			return fmt.Errorf("ort: step %d: %w", i, ErrClosed)
 		}
-		p.steps[i].one_thread = s.session
 	}
+	for i, s := range sessions {
+		p.steps[i].session = s.session
+	}
+	p.sessions = sessions
 	return nil
 }
-
-// OneThread makes later runs use only the thread that calls Run, or all of the Env's
-// threads again. It has no effect without AddOneThread.
-func (p *Program) OneThread(on bool) { p.program.one_thread = C.bool(on) }
 
 // Synchronize makes later runs of a bound program on a GPU wait until their kernels have
 // completed, or not.
@@ -238,18 +240,19 @@ func (p *Program) run(start, end int, stop *uint32, nanos *int64) (int, error) {
 	if start < 0 || start > end || end > len(p.steps) {
 		return start, fmt.Errorf("ort: steps [%d, %d) of a program of %d", start, end, len(p.steps))
 	}
+	refused := p.env.refusals()
 	status := C.overlapd_program_run(p.program, C.size_t(start), C.size_t(end),
 		(*C.uint32_t)(stop), (*C.int64_t)(nanos))
 	reached := int(p.program.reached)
 	if status != nil {
-		return reached, p.fail(reached, status)
+		return reached, p.fail(reached, status, refused)
 	}
 	return reached, nil
 }
 
 // fail converts the status of a step to an error that names the step's session.
-func (p *Program) fail(step int, status *C.OrtStatus) error {
-	err := p.env.ran(status)
+func (p *Program) fail(step int, status *C.OrtStatus, refused int64) error {
+	err := p.env.ran(status, refused)
 	if name := p.sessions[step].name; name != "" {
 		return fmt.Errorf("step %d (%s): %w", step, name, err)
 	}

@@ -16,7 +16,6 @@ struct overlapd_place {
 
 struct overlapd_step {
 	OrtSession *session;
-	OrtSession *one_thread;                /* the same on one thread, or NULL */
 	ort_strings input_names, output_names; /* the session's */
 	size_t inputs, outputs, drops;
 	OrtValue **input;
@@ -35,7 +34,6 @@ struct overlapd_program {
 	OrtRunOptions *graph;         /* of runs as CUDA graphs, or NULL; the program's own */
 	bool graphs;                  /* bound steps run with these */
 	bool synchronous;             /* bound steps run without options, and wait for the GPU */
-	bool one_thread;              /* which sessions run, where there are both */
 	size_t steps, reached;
 	struct overlapd_step *step;
 };

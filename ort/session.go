@@ -8,6 +8,7 @@ import "C"
 
 import (
 	"fmt"
+	"strconv"
 	"unsafe"
 )
 
@@ -137,9 +138,10 @@ func (s *Session) Run(inputs, outputs []*Value) ([]*Value, error) {
 	if err != nil {
 		return nil, err
 	}
+	refused := s.env.refusals()
 	err = s.env.ran(C.ort_Run(s.env.lib.api, s.session, nil,
 		s.inputNames, unsafe.SliceData(in), C.size_t(len(in)),
-		s.outputNames, C.size_t(len(out)), unsafe.SliceData(out)))
+		s.outputNames, C.size_t(len(out)), unsafe.SliceData(out)), refused)
 	if err != nil {
 		return nil, err
 	}
@@ -220,9 +222,9 @@ type SessionOptions struct {
 	// Numbers are equal modulo PackedSets. Of those with one number the runtime makes one
 	// session at a time.
 	SharePacked int
-	// OneThread has the session's operators run in the thread that calls Run, without
-	// the Env's others.
-	OneThread bool
+	// Threads, unless 0, has the session's operators run on this many threads, the one
+	// that calls Run and others of the session alone, without the Env's.
+	Threads int
 	// NoMemoryPattern allocates each intermediate separately. Otherwise the runtime
 	// allocates one block for all of them, from the second run with the same shapes on.
 	NoMemoryPattern bool
@@ -245,7 +247,7 @@ func (e *Env) sessionOptions(o SessionOptions) (*C.OrtSessionOptions, error) {
 	}
 	err := l.check(C.ort_SetSessionGraphOptimizationLevel(l.api, options, all*flag(o.Optimize)))
 	if err == nil {
-		err = e.chooseThreads(options, o.OneThread)
+		err = e.chooseThreads(options, o.Threads)
 	}
 	if err == nil && o.NoMemoryPattern {
 		err = l.check(C.ort_DisableMemPattern(l.api, options))
@@ -286,13 +288,17 @@ func (e *Env) sessionOptions(o SessionOptions) (*C.OrtSessionOptions, error) {
 	return options, nil
 }
 
-// chooseThreads gives a session the Env's threads, or a pool of its own with only the
-// calling thread, which starts none.
-func (e *Env) chooseThreads(options *C.OrtSessionOptions, one bool) error {
-	if one {
-		return e.lib.check(C.ort_SetIntraOpNumThreads(e.lib.api, options, 1))
+// chooseThreads gives a session the Env's threads, or a pool of its own, which starts one
+// thread less than it has, because it includes the calling one.
+func (e *Env) chooseThreads(options *C.OrtSessionOptions, own int) error {
+	if own == 0 {
+		return e.lib.check(C.ort_DisablePerSessionThreads(e.lib.api, options))
 	}
-	return e.lib.check(C.ort_DisablePerSessionThreads(e.lib.api, options))
+	err := e.addConfig(options, "session.intra_op.allow_spinning", strconv.Itoa(int(flag(e.options.Spin))))
+	if err != nil {
+		return err
+	}
+	return e.lib.check(C.ort_SetIntraOpNumThreads(e.lib.api, options, C.int(own)))
 }
 
 func (e *Env) addWeight(options *C.OrtSessionOptions, name string, value *Value) error {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -211,12 +212,14 @@ func TestNoMemoryPattern(t *testing.T) {
 	}
 	x, _ := floats(t, e, []int64{3}, 1, 2, 3)
 	y, _ := floats(t, e, []int64{3})
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	var peaks [2]int64
 	for i := range peaks {
 		s := newSessionWith(t, e, m, SessionOptions{NoMemoryPattern: i == 1})
 		for range 3 {
-			before := e.ArenaBytes()
-			peak := e.ArenaPeak()
+			before := e.ThreadBytes()
+			peak := e.ThreadPeak()
 			if _, err := s.Run([]*Value{x}, []*Value{y}); err != nil {
 				t.Fatal(err)
 			}

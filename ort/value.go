@@ -81,7 +81,8 @@ func (e *Env) newValue(create func(v **C.OrtValue) *C.OrtStatus) (*Value, error)
 		return nil, ErrClosed
 	}
 	var v *C.OrtValue
-	if err := e.ran(create(&v)); err != nil {
+	refused := e.refusals()
+	if err := e.ran(create(&v), refused); err != nil {
 		return nil, err
 	}
 	return e.adopt(v), nil

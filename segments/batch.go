@@ -19,8 +19,10 @@ type batch struct {
 	sizes []int
 	size  int
 
-	// next is the operator that runs next.
-	next int
+	// next is the operator that runs next. units is the share of the device's units on
+	// which the current or the last span runs.
+	next  int
+	units int
 
 	frame *frame
 

@@ -3,6 +3,8 @@ package segments
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
@@ -23,33 +25,55 @@ func (p *pool) bytes() int64 {
 }
 
 // bounded runs f, which works for b on the host, and limits the arena to what remains of the
-// budget, unless that is for the memory of a GPU. Afterwards it updates b.bytes. If the arena is full, bounded closes the idle
-// frames and runs f again. That is safe because an operator allocates its memory before it
-// writes.
+// budget, unless that is for the memory of a GPU. Afterwards it updates b.bytes. If the arena is full,
+// bounded closes the idle frames, or waits until a run beside this one has ended, and runs f again. That
+// is safe because an operator allocates its memory before it writes.
 func (p *pool) bounded(b *batch, f func() error) error {
 	for {
 		err := p.boundedOnce(b, f)
 		switch {
 		case !errors.Is(err, ort.ErrArenaFull):
 			return err
-		case len(p.idle) == 0:
+		case len(p.idle) > 0:
+			p.closeAllIdle()
+		case !p.awaitRun():
 			return p.excess(b, err)
 		}
-		p.closeAllIdle()
 	}
 }
 
-// boundedOnce runs f once with the arena limited to what remains of the budget.
+// awaitRun waits until a run in progress has ended. It is false if there is none, as for a run that
+// waits itself.
+func (p *pool) awaitRun() bool {
+	if p.bounding == 0 {
+		return false
+	}
+	p.of.shares.freed.Wait()
+	return true
+}
+
+// boundedOnce runs f once with the arena limited to what remains of the budget. While f runs
+// operators, others may run for other batches, under the same limit. The thread tells what
+// f has taken from what they have.
 func (p *pool) boundedOnce(b *batch, f func() error) error {
 	if p.of.far {
 		return f()
 	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	env, held := p.of.env, b.bytes
-	before := env.ArenaBytes()
-	env.LimitArena(p.budget - p.bytes())
+	if p.bounding == 0 {
+		p.base = env.ArenaBytes() - (p.bytes() - p.used) - p.of.shares.bytes
+	}
+	p.bounding++
+	before := env.ThreadBytes()
+	env.LimitArena(p.base + p.of.shares.bytes + p.budget - p.used)
 	err := f()
-	env.UnlimitArena()
-	b.bytes = held + env.ArenaBytes() - before
+	b.bytes = held + env.ThreadBytes() - before
+	if p.bounding--; p.bounding == 0 {
+		env.UnlimitArena()
+	}
+	p.of.shares.freed.Broadcast()
 	return err
 }
 
@@ -63,15 +87,19 @@ func (p *pool) makeRoom(bytes int64) bool {
 }
 
 // workBytes returns the scratch memory to reserve for the batches and one more with layout
-// l. It is the largest need of any of them, since only one batch runs at a time.
-func (p *pool) workBytes(l *layout) int64 {
-	most := l.work
+// l. It is the sum of the largest needs of as many of them as run at once.
+func (p *pool) workBytes(l *layout) (sum int64) {
+	needs := []int64{l.work}
 	for _, b := range p.batches {
 		if b.frame.layout != nil {
-			most = max(most, b.frame.layout.work)
+			needs = append(needs, b.frame.layout.work)
 		}
 	}
-	return most
+	slices.Sort(needs)
+	for _, n := range needs[max(len(needs)-max(p.of.shares.units, 1), 0):] {
+		sum += n
+	}
+	return sum
 }
 
 // check returns an error if b has grown beyond the budget.

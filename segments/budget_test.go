@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -105,8 +106,10 @@ func TestBudgetOfOperators(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			base := m.loaded.env.ArenaBytes() - (m.IntermediateBytes() - m.pool.used)
-			peak := m.loaded.env.ArenaPeak()
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			base := m.loaded.env.ThreadBytes() - (m.IntermediateBytes() - m.pool.used)
+			peak := m.loaded.env.ThreadPeak()
 			works := func() {
 				t.Helper()
 				if got, err := runAll(m, 1, fits); err != nil || !bytes.Equal(got[0][0].data, want[0][0].data) {

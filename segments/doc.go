@@ -15,10 +15,11 @@
 // the values that are live at the operator where the batch paused; see [CutModel.Export]
 // and [CutModel.Import].
 //
-// A CutModel belongs to one goroutine. It consists of three parts: the loaded model, which
-// does not change after loading; a pool, which owns the memory of its batches; and a runner
-// for the CPU or the GPU. A loader makes the first, and a worker's service runs a warmer
-// before it serves. The package maintains four conditions that make it cheap to cut
+// A CutModel may run spans of several batches at once, each on a share of the cores. It
+// holds its lock except while operators run. It consists of three parts: the loaded model,
+// which does not change after loading; a pool, which owns the memory of its batches; and a
+// runner for the CPU or the GPU. A loader makes the first, and a worker's service runs a
+// warmer before it serves. The package maintains four conditions that make it cheap to cut
 // at every node: all sessions of the process share one thread pool, all sessions share one
 // arena, intermediates with disjoint lifetimes share memory, and a residual input whose
 // last use is its node shares the memory of the node's output.

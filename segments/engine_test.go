@@ -280,11 +280,16 @@ func split(parts collect, queries []wire.QueryTensors, o output) {
 
 // runAll runs a batch from start to end.
 func runAll(m *CutModel, id models.BatchID, queries ...wire.QueryTensors) (collect, error) {
+	return runShare(m, id, 0, queries...)
+}
+
+// runShare is runAll on a share of the units.
+func runShare(m *CutModel, id models.BatchID, share int, queries ...wire.QueryTensors) (collect, error) {
 	if err := m.Start(id, queries); err != nil {
 		return nil, err
 	}
 	defer m.Release(id)
-	if _, err := m.Run(id, 0, len(m.loaded.sessions), nil); err != nil {
+	if _, err := m.RunShare(id, 0, len(m.loaded.sessions), share, nil); err != nil {
 		return nil, err
 	}
 	var got collect

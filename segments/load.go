@@ -223,28 +223,33 @@ func (l *loader) makeSessions() (err error) {
 		m.made[id].piece = -1
 	}
 	add, end := l.work()
-	var seconds *seconds
-	if l.config.OneThread {
-		seconds = startSeconds(m)
-		defer func() { err = errors.Join(err, seconds.end()) }()
+	var singles *singles
+	if l.config.Units > 1 && !m.far {
+		m.shares.plan(l.config.Units, len(m.cut.pieces))
+		singles = startSingles(m)
+		defer func() { err = errors.Join(err, singles.end()) }()
 	}
 	for p := range m.cut.pieces {
 		raw := m.cut.appendModel(nil, p, m.types, m.weights.held, location)
 		options := ort.SessionOptions{Folder: folder}
 		m.device.Session(&options, m.cut.halfConv(p))
 		options.Weights = m.weights.of(m.cut, &m.cut.pieces[p], add)
-		if l.config.OneThread {
-			options.SharePacked = seconds.set(p)
+		if singles != nil {
+			options.SharePacked = singles.set(p)
 		}
 		s, err := l.newFixed(raw, p, &options)
 		if err != nil {
 			return m.refused(p, err)
 		}
 		m.sessions = append(m.sessions, s)
-		if l.config.OneThread {
-			seconds.wanted <- second{p, raw, options}
+		if singles != nil {
+			r := recipe{raw, options, m.cut.weightsOf(p)}
+			singles.wanted <- r
+			if len(m.shares.ladder) > 0 {
+				m.shares.recipes = append(m.shares.recipes, r)
+			}
 		} else {
-			m.tidy(p)
+			m.tidy(m.cut.file, m.cut.weightsOf(p))
 		}
 		for i := range m.more {
 			if m.cut.pieces[p].convolves {
@@ -310,16 +315,19 @@ func (l *loader) newFixed(raw []byte, p int, options *ort.SessionOptions) (*ort.
 
 // refused returns the error for a piece that cannot be loaded.
 func (m *loaded) refused(p int, err error) error {
-	op := m.cut.operator(p)
+	return refusal(p, m.cut.operator(p), err)
+}
+
+func refusal(p int, op models.Operator, err error) error {
 	return fmt.Errorf("operator %d (%s %q): ONNX Runtime cannot load it alone: %w", p, op.Type, op.Name, err)
 }
 
-// tidy frees memory once all sessions of a piece with large weights are created: the pages
-// of the file, and the weights that ONNX Runtime packed for the second session before it
+// tidy frees memory once a session of a piece with large weights in file is created: the
+// pages of the file, and the weights that ONNX Runtime packed for a further session before it
 // found those of the first.
-func (m *loaded) tidy(p int) {
-	if m.cut.weightsOf(p) >= manyBytes {
-		m.cut.file.Forget()
+func (m *loaded) tidy(file *models.File, weights int64) {
+	if weights >= manyBytes {
+		file.Forget()
 		m.env.Trim()
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // loaded is a model that is optimized and cut, with a session for each piece. It does not
-// change after loading, except for the live bytes of its operators.
+// change after loading, except for the live bytes of its operators and its shares.
 type loaded struct {
 	env    *ort.Env
 	device device
@@ -31,9 +31,8 @@ type loaded struct {
 	// pieces with convolutions have separate sessions; the others share the first.
 	more [][]*ort.Session
 
-	// oneThread holds a second session for each piece, which runs on one thread. It is nil
-	// unless the configuration asks for it.
-	oneThread []*ort.Session
+	// shares holds sessions that run on a part of the units.
+	shares shares
 
 	weights weights
 
@@ -91,7 +90,7 @@ func (m *loaded) set(n int) []*ort.Session {
 // and then the weights.
 func (m *loaded) closeSessions() error {
 	var errs []error
-	own := slices.Concat(m.sessions, m.oneThread)
+	own := slices.Clone(m.sessions)
 	for _, set := range m.more {
 		for p, s := range set {
 			if s != m.sessions[p] {
@@ -99,10 +98,8 @@ func (m *loaded) closeSessions() error {
 			}
 		}
 	}
-	for _, s := range own {
-		errs = append(errs, s.Close())
-	}
-	m.sessions, m.more, m.oneThread = nil, nil, nil
+	errs = append(errs, closeAll(own), m.shares.close())
+	m.sessions, m.more = nil, nil
 	errs = append(errs, m.weights.close())
 	return errors.Join(errs...)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -40,9 +41,9 @@ type Config struct {
 	// Device is nil for the CPU.
 	Device *gpu.Device
 
-	// OneThread prepares the model for running spans on a single thread as well. It applies
-	// only to the CPU.
-	OneThread bool
+	// Units is how many spans may run at once, each on a share of the units. It applies only
+	// to the CPU; with values up to 1 a span has the whole device.
+	Units int
 
 	// Rungs is how many batch sizes of the ladder have sessions of their own. It applies
 	// only to a GPU; with values up to 1 all sizes share the same sessions.
@@ -59,14 +60,15 @@ type Config struct {
 // DefaultIntermediateBytes is the budget for intermediates if Config sets none.
 const DefaultIntermediateBytes = 2 << 30
 
-// CutModel runs the operators of one model. It belongs to one goroutine.
+// CutModel runs the operators of one model. It is safe for concurrent use, but calls for one
+// batch must not overlap. On a GPU, only one span runs at a time, on one goroutine.
 type CutModel struct {
+	// mu guards everything. It is not held while operators run on the CPU.
+	mu sync.Mutex
+
 	loaded *loaded
 	pool   *pool
 	run    runner
-
-	// one makes the next span run on one thread.
-	one bool
 }
 
 // OpenModel reads, optimizes and cuts a model, and creates a session for each segment.
@@ -76,6 +78,7 @@ func OpenModel(env *ort.Env, c Config) (*CutModel, error) {
 	}
 	l := &loaded{env: env, device: hostDevice{env}}
 	m := &CutModel{loaded: l}
+	l.shares.freed = sync.NewCond(&m.mu)
 	m.run = &hostRun{m}
 	if c.Device != nil {
 		l.device, l.far = gpuDevice{c.Device}, true
@@ -102,6 +105,8 @@ func (m *CutModel) Model() *models.Model { return &m.loaded.model }
 // used in place. The inputs of several queries are gathered along their batch dimension.
 // The inputs must stay valid until the batch is finished or released.
 func (m *CutModel) Start(id models.BatchID, queries []wire.QueryTensors) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	_, err := m.begin(id, 0, queries, nil, nil)
 	return err
 }
@@ -152,6 +157,8 @@ func (m *CutModel) begin(id models.BatchID, at int, queries []wire.QueryTensors,
 // StartValues begins batch id with a value of any kind for each input of the model. The
 // caller keeps the values, and must not close them until the batch is finished or released.
 func (m *CutModel) StartValues(id models.BatchID, values []*ort.Value) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.pool.batches[id] != nil {
 		return fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
 	}
@@ -197,10 +204,18 @@ func (m *CutModel) newBatch(batchID models.BatchID, from int, dims [][]int64, si
 	return b, err
 }
 
-// Run runs operators [start, end) of batch id. It stops at the next operator boundary once
-// *stop is not zero. It returns the operator at which the batch continues. After an error
-// in an operator the batch no longer exists.
+// Run is RunShare on all units.
 func (m *CutModel) Run(id models.BatchID, start, end int, stop *uint32) (int, error) {
+	return m.RunShare(id, start, end, 0, stop)
+}
+
+// RunShare runs operators [start, end) of batch id on a share of the units, 0 for all of
+// them. It stops at the next operator boundary once *stop is not zero. It returns the
+// operator at which the batch continues. After an error in an operator the batch no longer
+// exists.
+func (m *CutModel) RunShare(id models.BatchID, start, end, share int, stop *uint32) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	b := m.pool.batches[id]
 	if b == nil {
 		return 0, fmt.Errorf("batch %d: %w", id, wire.ErrUnknownBatch)
@@ -209,8 +224,9 @@ func (m *CutModel) Run(id models.BatchID, start, end int, stop *uint32) (int, er
 		return b.next, fmt.Errorf("batch %d is at operator %d of %d, not ready for [%d, %d): %w",
 			id, b.next, len(m.loaded.cut.pieces), start, end, wire.ErrSpanOrder)
 	}
+	b.units = share
 	if err := m.run.span(b, end, stop); err != nil {
-		m.Release(id)
+		m.release(id)
 		if errors.Is(err, wire.ErrMemory) {
 			m.pool.trim() // making room for the batch has fragmented the memory
 		}
@@ -236,11 +252,13 @@ func (m *CutModel) explain(at int, err error) error {
 // memory that out returns, and releases the batch. It releases the batch even if it returns
 // an error.
 func (m *CutModel) Finish(id models.BatchID, out worker.OutputFunc) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	b, err := m.finished(id)
 	if err != nil {
 		return err
 	}
-	defer m.Release(id)
+	defer m.release(id)
 	for i := range m.loaded.outputs {
 		if err := m.split(b, i, out); err != nil {
 			return m.loaded.device.Fault(err)
@@ -298,6 +316,8 @@ func (m *CutModel) split(b *batch, i int, out worker.OutputFunc) error {
 // Values lends the outputs of a batch that has run all operators, where they lie. They are
 // valid until the batch is released.
 func (m *CutModel) Values(id models.BatchID) ([]*ort.Value, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	b, err := m.finished(id)
 	if err != nil {
 		return nil, err
@@ -324,6 +344,12 @@ func (m *CutModel) finished(id models.BatchID) (*batch, error) {
 // Release releases a batch and its intermediates. It does nothing if there is no such
 // batch.
 func (m *CutModel) Release(id models.BatchID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.release(id)
+}
+
+func (m *CutModel) release(id models.BatchID) {
 	if b := m.pool.batches[id]; b != nil {
 		delete(m.pool.batches, id)
 		m.drop(b)
@@ -380,6 +406,8 @@ func (m *CutModel) DeviceTime() time.Duration { return m.run.took() }
 // DeviceMemory returns the GPU memory that the model needs, as far as it is known. The
 // intermediates are the most that a layout of a past batch needs. It is zero on the CPU.
 func (m *CutModel) DeviceMemory() wire.DeviceMemory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	needs := m.loaded.memory
 	if m.loaded.far {
 		for _, l := range m.pool.layouts {
@@ -395,6 +423,8 @@ func (m *CutModel) DeviceMemory() wire.DeviceMemory {
 // LiveBytes returns for each operator the bytes of intermediates that are live after it in
 // a batch of the given size. It returns nil if the layout for that size is not known.
 func (m *CutModel) LiveBytes(size int) []int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, l := range m.pool.layouts {
 		if l.size == size {
 			return l.live
@@ -405,12 +435,25 @@ func (m *CutModel) LiveBytes(size int) []int64 {
 
 // IntermediateBytes returns the memory held for intermediates: that of running and paused
 // batches, and of frames kept for later batches.
-func (m *CutModel) IntermediateBytes() int64 { return m.pool.bytes() }
+func (m *CutModel) IntermediateBytes() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pool.bytes()
+}
+
+// Trim returns memory that no batch needs to the operating system.
+func (m *CutModel) Trim() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pool.trim()
+}
 
 // Close frees everything that the engine holds.
 func (m *CutModel) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for id := range m.pool.batches {
-		m.Release(id)
+		m.release(id)
 	}
 	m.pool.closeAllIdle()
 	return m.loaded.closeSessions()

@@ -38,6 +38,12 @@ func (m *loaded) alive(at int) (ids []int32, cut uint64) {
 // Describe returns the types, shapes and sizes of the values that batch id takes along to
 // another engine, and the number that identifies the list of values.
 func (m *CutModel) Describe(id models.BatchID) (list []models.Tensor, cut uint64, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.describe(id)
+}
+
+func (m *CutModel) describe(id models.BatchID) (list []models.Tensor, cut uint64, err error) {
 	b := m.pool.batches[id]
 	if b == nil {
 		return nil, 0, fmt.Errorf("batch %d: %w", id, wire.ErrUnknownBatch)
@@ -67,12 +73,14 @@ func (m *CutModel) Describe(id models.BatchID) (list []models.Tensor, cut uint64
 
 // Export writes the values that batch id takes along, and releases the batch.
 func (m *CutModel) Export(id models.BatchID, to []models.Tensor) error {
-	values, _, err := m.Describe(id)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	values, _, err := m.describe(id)
 	if err != nil {
 		return err
 	}
 	b := m.pool.batches[id]
-	defer m.Release(id)
+	defer m.release(id)
 	if !slices.EqualFunc(to, values, func(dst, t models.Tensor) bool { return int64(len(dst.Data)) == t.Bytes }) {
 		return fmt.Errorf("%w: its %d values do not fit into the memory provided", wire.ErrMove, len(values))
 	}
@@ -109,6 +117,8 @@ func (m *CutModel) Import(id models.BatchID, at int, queries []wire.QueryTensors
 	if own != cut || len(ids) != len(values) {
 		return true, fmt.Errorf("%w: %d values arrived for operator %d, which needs %d: the workers have cut the model differently", wire.ErrMove, len(values), at, len(ids))
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	return m.begin(id, at, queries, ids, values)
 }
 

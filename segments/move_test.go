@@ -93,7 +93,7 @@ func expectMoves(t *testing.T, env *ort.Env, path string, batches ...[]wire.Quer
 	t.Helper()
 	gpu, fake := openFakeGPU(t, env, fakeSpec{})
 	w := openWhole(t, env, path)
-	near, other := openCut(t, env, Config{Path: path, OneThread: true}), openCut(t, env, Config{Path: path})
+	near, other := openCut(t, env, Config{Path: path, Units: 2}), openCut(t, env, Config{Path: path})
 	far := openCut(t, env, Config{Path: path, Device: gpu})
 	fake.random = rand.New(rand.NewPCG(3, 4))
 	mixed := openCut(t, env, Config{Path: path, Device: gpu}) // with values at home on the host

@@ -130,7 +130,7 @@ func TestWarmNeedsPlainInputs(t *testing.T) {
 	g.node("Identity", list("s"), list("y"))
 	g.output("y", models.String)
 	m := openCut(t, openEnv(t), Config{Path: g.write(t)})
-	if _, err := m.Warm(1, 0); !errors.Is(err, wire.ErrInput) {
+	if _, err := m.Warm(1, 0, 0); !errors.Is(err, wire.ErrInput) {
 		t.Errorf("strings: %v, expected %v", err, wire.ErrInput)
 	}
 	if _, _, err := zeroQuery(m.Model(), 1, warmSeqLen); !errors.Is(err, wire.ErrInput) {

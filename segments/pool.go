@@ -37,6 +37,11 @@ type pool struct {
 	// used is the memory of all frames, both idle and in use.
 	used int64
 
+	// bounding is how many calls of bounded are in progress, and base the memory of the
+	// arena that belonged to no batch and no larger share when the first of them began.
+	bounding int
+	base     int64
+
 	// graphs is the last ID given to the CUDA graphs of a frame.
 	graphs int
 
@@ -105,8 +110,10 @@ func (p *pool) take(b *batch, l *layout) (*frame, error) {
 			return f, nil
 		}
 	}
-	if l != nil && !p.makeRoom(l.bytes+p.workBytes(l)) {
-		return nil, p.excess(b, fmt.Errorf("a batch of %d needs %d bytes", b.size, l.bytes+l.work))
+	for l != nil && !p.makeRoom(l.bytes+p.workBytes(l)) {
+		if !p.awaitRun() {
+			return nil, p.excess(b, fmt.Errorf("a batch of %d needs %d bytes", b.size, l.bytes+l.work))
+		}
 	}
 	f, err := newFrame(p.of, l, b.size)
 	if errors.Is(err, wire.ErrDeviceMemory) && len(p.idle) > 0 {
@@ -171,12 +178,7 @@ func newFrame(m *loaded, l *layout, size int) (*frame, error) {
 		return nil, err
 	}
 	f := &frame{layout: l, program: program, values: make([]*ort.Value, len(m.types))}
-	if m.oneThread != nil {
-		err = program.AddOneThread(m.oneThread)
-	}
-	if err == nil {
-		err = f.place(m)
-	}
+	err = f.place(m)
 	for p := 0; err == nil && p < len(m.cut.pieces); p++ {
 		err = f.bind(m, p)
 	}

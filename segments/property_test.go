@@ -191,11 +191,11 @@ func checkInterleaved(t *testing.T, rt *rapid.T, env *ort.Env, device *gpu.Devic
 	}
 	defer session.Close()
 	m, err := OpenModel(env, Config{
-		Path:      path,
-		CacheDir:  t.TempDir(),
-		Target:    rapid.IntRange(0, 6).Draw(rt, "target"),
-		Device:    device,
-		OneThread: device == nil && rapid.Bool().Draw(rt, "one thread"),
+		Path:     path,
+		CacheDir: t.TempDir(),
+		Target:   rapid.IntRange(0, 6).Draw(rt, "target"),
+		Device:   device,
+		Units:    rapid.IntRange(0, 4).Draw(rt, "units"),
 
 		leastShared: 1,
 	})
@@ -264,12 +264,12 @@ func (p *play) pick(t *rapid.T) (models.BatchID, *running) {
 func (p *play) run(t *rapid.T) {
 	id, b := p.pick(t)
 	end := rapid.IntRange(b.next, len(p.m.loaded.sessions)).Draw(t, "end")
-	p.m.one = rapid.Bool().Draw(t, "on one thread")
+	share := rapid.IntRange(0, 3).Draw(t, "share")
 	stop := uint32(0)
 	if rapid.IntRange(0, 4).Draw(t, "stop") == 0 {
 		stop = 1
 	}
-	reached, err := p.m.Run(id, b.next, end, &stop)
+	reached, err := p.m.RunShare(id, b.next, end, share, &stop)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,25 +85,37 @@ func (r *hostRun) place(b *batch, id int32, elem models.DataType, dims []int64, 
 }
 
 func (r *hostRun) span(b *batch, end int, stop *uint32) error {
-	b.frame.program.OneThread(r.m.one)
+	l := r.m.loaded
+	set, k := l.shares.take(l, b.units)
+	defer l.shares.give(k, set)
+	if err := b.frame.program.Use(set); err != nil {
+		return err
+	}
 	return r.m.pool.bounded(b, func() (err error) {
 		if b.shapes != nil {
 			return r.learn(b, end, stop)
 		}
-		b.next, err = b.frame.program.Run(b.next, end, stop)
+		b.next, err = r.operators(b, end, stop)
 		return err
 	})
+}
+
+// operators runs operators [b.next, end) while other goroutines use the model.
+func (r *hostRun) operators(b *batch, end int, stop *uint32) (reached int, err error) {
+	r.m.mu.Unlock()
+	defer r.m.mu.Lock()
+	return b.frame.program.Run(b.next, end, stop)
 }
 
 // learn is span for a batch whose layout is not known yet. It runs one operator at a time
 // and records the shapes of the outputs.
 func (r *hostRun) learn(b *batch, end int, stop *uint32) error {
 	env := r.m.loaded.env
-	others := env.ArenaBytes() - b.bytes
+	others := env.ThreadBytes() - b.bytes
 	for b.next < end {
 		p := b.next
-		peak := env.ArenaPeak()
-		reached, err := b.frame.program.Run(p, p+1, stop)
+		peak := env.ThreadPeak()
+		reached, err := r.operators(b, p+1, stop)
 		if err != nil || reached == p {
 			return err
 		}

@@ -104,7 +104,7 @@ func loadService(env *ort.Env, device *gpu.Device, spec wire.LoadSpec, progress 
 		CacheDir:          spec.CacheDir,
 		Device:            device,
 		IntermediateBytes: spec.IntermediateBytes,
-		OneThread:         spec.OneThread && device == nil,
+		Units:             spec.Units,
 		Rungs:             rungs,
 		Progress:          progress,
 	}, &spec)
@@ -168,9 +168,8 @@ func (s *service) Import(id models.BatchID, at int, queries []wire.QueryTensors,
 
 // Run implements [worker.Engine]. It runs operators of a batch, and finishes the batch
 // after its last operator.
-func (s *service) Run(id models.BatchID, start, end, threads int, stop *uint32, out worker.OutputFunc) (worker.Ran, error) {
-	s.model.one = threads == 1
-	reached, err := s.model.Run(id, start, end, stop)
+func (s *service) Run(id models.BatchID, start, end, share int, stop *uint32, out worker.OutputFunc) (worker.Ran, error) {
+	reached, err := s.model.RunShare(id, start, end, share, stop)
 	if err == nil && reached == len(s.model.Model().Operators) {
 		err = s.model.Finish(id, out)
 	}
@@ -190,7 +189,7 @@ func (s *service) IntermediateBytes() int64 { return s.model.IntermediateBytes()
 // Trim implements [worker.Engine]. It returns memory that no batch needs to the operating
 // system, including memory that Go's runtime keeps.
 func (s *service) Trim() {
-	s.model.pool.trim()
+	s.model.Trim()
 	debug.FreeOSMemory()
 }
 

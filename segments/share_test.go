@@ -52,29 +52,28 @@ func cpuNanos(t *testing.T) (all, mine int64) {
 // TestOneThread counts who computes: the calling thread alone, or the pool's too.
 func TestOneThread(t *testing.T) {
 	env := openEnvWith(t, ort.EnvOptions{IntraThreads: 4})
-	m := openCut(t, env, Config{Path: wide(t, 256, 2), OneThread: true})
+	m := openCut(t, env, Config{Path: wide(t, 256, 2), Units: 4})
 	q := randomQuery(t, m.Model(), 256, 0, rand.New(rand.NewPCG(1, 1)))
 	defer thaw(q)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	others := func(one bool) float64 {
-		m.one = one
+	others := func(share int) float64 {
 		all, mine := cpuNanos(t)
 		for range 50 {
-			if _, err := runAll(m, 1, q); err != nil {
+			if _, err := runShare(m, 1, share, q); err != nil {
 				t.Fatal(err)
 			}
 		}
 		allAfter, mineAfter := cpuNanos(t)
 		return 1 - float64(mineAfter-mine)/float64(allAfter-all)
 	}
-	others(false)
-	if part := others(true); part > 0.1 {
+	others(0)
+	if part := others(1); part > 0.1 {
 		t.Errorf("%.0f %% of the work was done by other threads than the one", 100*part)
 	}
 	for end := time.Now().Add(20 * time.Second); ; { // a host that is busy lets the one do more
-		if part := others(false); part >= 0.2 {
+		if part := others(0); part >= 0.2 {
 			return
 		} else if time.Now().After(end) {
 			t.Fatalf("%.0f %% of the work was done by other threads than one of four", 100*part)
@@ -100,7 +99,7 @@ func TestWeightsAreHeldOnce(t *testing.T) {
 	env, path, cache := openEnv(t), wide(t, side, layers), t.TempDir()
 	openCut(t, env, Config{Path: path, CacheDir: cache}) // optimizes
 	before := resident(t, env)
-	openCut(t, env, Config{Path: path, CacheDir: cache, OneThread: true})
+	openCut(t, env, Config{Path: path, CacheDir: cache, Units: 2})
 	if took := resident(t, env) - before; took < weights/2 || took > weights*5/4 {
 		t.Errorf("%d MiB of weights take %d MiB", weights>>20, took>>20)
 	}

@@ -62,9 +62,10 @@ type warmer struct {
 	fault string
 }
 
-// warm runs batches of several sizes and sequence lengths, and measures their isolated
-// latencies. If the model cannot run on zeros, it is served without warming up, and its
-// layouts are learned from the first queries. warm returns only errors that end the worker.
+// warm runs batches of several sizes and sequence lengths, on all units and on each share of
+// them, and measures their isolated latencies. If the model cannot run on zeros, it is served
+// without warming up, and its layouts are learned from the first queries. warm returns only
+// errors that end the worker.
 func (w *warmer) warm(spec *wire.LoadSpec) error {
 	m, far := w.model, w.model.loaded.far
 	sizes := warmSizes(max(spec.MaxBatch, 1), far, m.loaded.convolves)
@@ -72,28 +73,39 @@ func (w *warmer) warm(spec *wire.LoadSpec) error {
 	if far && len(spec.WarmSeqLens) > 0 && models.HasSeqLen(m.Model().Inputs) {
 		lengths = spec.WarmSeqLens
 	}
-	for i, length := range lengths {
-		for j, size := range sizes {
-			w.progress("warm", int64(i*len(sizes)+j), int64(len(lengths)*len(sizes)))
-			solo, err := m.Warm(size, length)
-			switch {
-			case wire.Ends(err):
-				return err
-			case errors.Is(err, wire.ErrInput):
-				return nil // no inputs can be generated for this model
-			case errors.Is(err, wire.ErrMemory) && far:
-				return fmt.Errorf("%w: a batch of %d does not fit: %w; %s", wire.ErrDeviceFull, size, err, m.DeviceMemory())
-			case err != nil:
-				fmt.Fprintf(os.Stderr, "warming up with a batch of %d failed: %v\n", size, err)
-				if len(w.solo) == 0 {
-					w.fault = err.Error()
-				}
-				return nil
+	kinds := kindsOf(m.loaded.shares.rungs(), lengths, sizes)
+	for i, kind := range kinds {
+		w.progress("warm", int64(i), int64(len(kinds)))
+		solo, err := m.Warm(kind.Size, kind.SeqLen, kind.Share)
+		switch {
+		case wire.Ends(err):
+			return err
+		case errors.Is(err, wire.ErrInput):
+			return nil // no inputs can be generated for this model
+		case errors.Is(err, wire.ErrMemory) && far:
+			return fmt.Errorf("%w: a batch of %d does not fit: %w; %s", wire.ErrDeviceFull, kind.Size, err, m.DeviceMemory())
+		case err != nil:
+			fmt.Fprintf(os.Stderr, "warming up with a batch of %d failed: %v\n", kind.Size, err)
+			if len(w.solo) == 0 {
+				w.fault = err.Error()
 			}
-			w.solo = append(w.solo, solo)
+			return nil
 		}
+		w.solo = append(w.solo, solo)
 	}
 	return nil
+}
+
+// kindsOf returns the kinds of batches with each combination of share, length and size.
+func kindsOf(shares, lengths, sizes []int) (kinds []wire.Solo) {
+	for _, share := range shares {
+		for _, length := range lengths {
+			for _, size := range sizes {
+				kinds = append(kinds, wire.Solo{Share: share, SeqLen: length, Size: size})
+			}
+		}
+	}
+	return kinds
 }
 
 // maxThreadBatches limits the number of batches with which warmThread warms up the serving
@@ -132,9 +144,9 @@ func (w *warmer) warmThread() error {
 }
 
 // Warm runs a batch of zeros of the given size and sequence length, 0 for warmSeqLen, several
-// times, so that its memory is laid out before the first query arrives. It returns the median
-// time of each operator.
-func (m *CutModel) Warm(size, seqLen int) (wire.Solo, error) {
+// times on a share of the units, so that its memory is laid out before the first query
+// arrives. It returns the median time of each operator.
+func (m *CutModel) Warm(size, seqLen, share int) (wire.Solo, error) {
 	q, seqLen, err := zeroQuery(m.Model(), size, cmp.Or(seqLen, warmSeqLen))
 	if err != nil {
 		return wire.Solo{}, err
@@ -146,7 +158,7 @@ func (m *CutModel) Warm(size, seqLen int) (wire.Solo, error) {
 			return wire.Solo{}, err
 		}
 		nanos := make([]int64, len(m.loaded.sessions))
-		err := m.runTimed(warmBatch, nanos)
+		err := m.runTimed(warmBatch, share, nanos)
 		m.Release(warmBatch)
 		if err != nil {
 			return wire.Solo{}, err
@@ -155,7 +167,7 @@ func (m *CutModel) Warm(size, seqLen int) (wire.Solo, error) {
 			times = append(times, nanos)
 		}
 	}
-	return wire.Solo{Size: size, SeqLen: seqLen, Nanos: stats.Medians(times)}, nil
+	return wire.Solo{Size: size, SeqLen: seqLen, Share: share, Nanos: stats.Medians(times)}, nil
 }
 
 // runOnce runs a batch of one query to its end and releases it.
@@ -171,9 +183,14 @@ func (m *CutModel) runOnce(q wire.QueryTensors) error {
 }
 
 // runTimed runs a whole batch and stores the time of each operator in nanos.
-func (m *CutModel) runTimed(id models.BatchID, nanos []int64) error {
+func (m *CutModel) runTimed(id models.BatchID, share int, nanos []int64) error {
 	b := m.pool.batches[id]
 	known := b.shapes == nil && !m.loaded.far
+	if known { // no operator, but chooses the sessions
+		if _, err := m.RunShare(id, 0, 0, share, nil); err != nil {
+			return err
+		}
+	}
 	for p := range nanos {
 		if known {
 			if _, err := b.frame.program.RunTimed(p, p+1, nil, nanos); err != nil {
@@ -182,7 +199,7 @@ func (m *CutModel) runTimed(id models.BatchID, nanos []int64) error {
 			continue
 		}
 		started := time.Now()
-		if _, err := m.Run(id, p, p+1, nil); err != nil {
+		if _, err := m.RunShare(id, p, p+1, share, nil); err != nil {
 			return err
 		}
 		if p == len(nanos)-1 { // Run has waited for the device after the other operators

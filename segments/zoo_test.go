@@ -82,7 +82,7 @@ func compareZoo(t *testing.T, name string, lengths []int64) { compareCut(t, open
 // intermediates have a place in the memory of a batch.
 func compareCut(t *testing.T, path string, lengths []int64) {
 	env := openEnv(t)
-	m, w := openCut(t, env, Config{Path: path, OneThread: true}), openWhole(t, env, path)
+	m, w := openCut(t, env, Config{Path: path, Units: 2}), openWhole(t, env, path)
 	t.Logf("%d operators", len(m.Model().Operators))
 	for _, size := range []int64{1, 3} {
 		for _, length := range lengths {
@@ -92,8 +92,7 @@ func compareCut(t *testing.T, path string, lengths []int64) {
 				t.Fatal(err)
 			}
 			for run := range 4 {
-				m.one = run%2 == 1
-				got, err := runAll(m, 1, q)
+				got, err := runShare(m, 1, run%2, q)
 				if err == nil {
 					err = compare(got, want)
 				}

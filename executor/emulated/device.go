@@ -49,7 +49,11 @@ type Device struct {
 		times   Times
 		random  *rand.Rand
 		engines map[models.ServiceID]*engine
-		last    round
+
+		// last is the last round on all units, and beside are the rounds on a share of
+		// them that may still run.
+		last   round
+		beside []round
 	}
 }
 
@@ -66,11 +70,8 @@ func New(times Times, seed uint64, known []device.ModelInfo, hash string) *Devic
 // Serve runs the worker of a service until ctx ends or the daemon closes the
 // socket. The model path of the service names a model that the device knows.
 func (d *Device) Serve(ctx context.Context, id models.ServiceID, files worker.Files) error {
-	a, err := newAlarm()
-	if err != nil {
-		return err
-	}
-	e := &engine{device: d, ctx: ctx, alarm: a, batches: make(map[models.BatchID][]int64)}
+	e := &engine{device: d, ctx: ctx}
+	e.mu.batches = make(map[models.BatchID][]int64)
 	defer d.leave(id, e)
 	defer context.AfterFunc(ctx, func() { d.ring(e) })()
 	return worker.Serve(files, func(spec wire.LoadSpec, _ worker.Memory, _ worker.ProgressFunc) (worker.Engine, error) {
@@ -82,7 +83,7 @@ func (d *Device) Serve(ctx context.Context, id models.ServiceID, files worker.Fi
 			}
 			return nil, fmt.Errorf("%w: %q; it has %q", ErrModel, spec.ModelPath, names)
 		}
-		e.model = d.known[e.position]
+		e.model, e.units = d.known[e.position], spec.Units
 		e.info = describe(&e.model, e.position, d.hash, d.latency)
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -99,15 +100,24 @@ func (d *Device) latency(g models.Group) time.Duration {
 	return d.mu.times.Latency(g)
 }
 
-// Sent plans a round. The round begins now, or when the one before it ends; its
+// Sent plans a round. The round begins now, or when those before it end; its
 // spans end after the time that is drawn for their group. A span with a batch size
 // or sequence length that the device does not know fails with [wire.ErrInput].
+// Rounds on a share of the units do not wait for each other.
 func (d *Device) Sent(spans []models.Span) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := round{began: time.Now()}
-	if end := d.mu.last.end(); end.After(r.began) {
-		r.began = end
+	e := d.mu.engines[spans[0].Service]
+	beside := len(spans) == 1 && spans[0].Share > 0 && e != nil && e.units > 1
+	r := round{began: d.mu.last.end()}
+	d.mu.beside = slices.DeleteFunc(d.mu.beside, func(other round) bool { return !other.end().After(time.Now()) })
+	for i := range d.mu.beside {
+		if end := d.mu.beside[i].end(); !beside && end.After(r.began) {
+			r.began = end
+		}
+	}
+	if now := time.Now(); now.After(r.began) {
+		r.began = now
 	}
 	var group models.Group
 	for _, on := range spans {
@@ -116,7 +126,7 @@ func (d *Device) Sent(spans []models.Span) {
 			continue // its worker was lost before the round was planned
 		}
 		on.Service = models.ServiceID(e.position)
-		s := &span{on: on, began: r.began, reached: on.End}
+		s := &span{on: on, began: r.began, beside: beside, reached: on.End}
 		if d.mu.times.Covers(alone(on)) {
 			group.Spans = append(group.Spans, s.on)
 		} else {
@@ -127,7 +137,11 @@ func (d *Device) Sent(spans []models.Span) {
 		defer e.ringLocked()
 	}
 	d.drawLocked(&r, group)
-	d.mu.last = r
+	if beside {
+		d.mu.beside = append(d.mu.beside, r)
+	} else {
+		d.mu.last = r
+	}
 }
 
 // drawLocked draws the time of a round's group and derives the time of each span.
@@ -161,27 +175,56 @@ func alone(s models.Span) models.Group { return models.Group{Spans: []models.Spa
 // look returns the span of a batch and a lower bound on the time until it ends. If
 // that is not positive, the span has ended and no longer changes. s is nil as long
 // as the span was not sent. If the end is far away, look also sets the alarm.
-func (d *Device) look(e *engine, id models.BatchID, start int) (s *span, left time.Duration) {
+func (d *Device) look(e *engine, a *alarm, id models.BatchID, start int) (s *span, left time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
-	// Spans ahead of it never reached the engine: the worker's loop rejected them.
-	for len(e.spans) > 0 && (e.spans[0].on.Batch != id || e.spans[0].on.Start != start) {
-		e.spans[0].abandon(now)
-		e.spans = e.spans[1:]
+	// Spans ahead of it, unless they run beside others, never reached the engine: the
+	// worker's loop rejected them.
+	at := 0
+	for at < len(e.spans) && (e.spans[at].on.Batch != id || e.spans[at].on.Start != start) {
+		if e.spans[at].beside {
+			at++
+			continue
+		}
+		e.spans[at].abandon(now)
+		e.spans = slices.Delete(e.spans, at, at+1)
 	}
 	left = forever
-	if len(e.spans) > 0 {
-		s = e.spans[0]
+	if at < len(e.spans) {
+		s = e.spans[at]
 		left = s.end().Sub(now)
 	}
 	switch {
 	case left <= 0:
-		e.spans = e.spans[1:]
+		e.spans = slices.Delete(e.spans, at, at+1)
 	case left > pollTime && e.ctx.Err() == nil:
-		e.alarm.set(left - pollTime)
+		a.set(left - pollTime)
 	}
 	return s, left
+}
+
+// lend returns an alarm that changes of the engine's spans ring until giveBack.
+func (d *Device) lend(e *engine) (*alarm, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n := len(e.idle); n > 0 {
+		a := e.idle[n-1]
+		e.idle, e.alarms = e.idle[:n-1], append(e.alarms, a)
+		return a, nil
+	}
+	a, err := newAlarm()
+	if err == nil {
+		e.alarms = append(e.alarms, a)
+	}
+	return a, err
+}
+
+func (d *Device) giveBack(e *engine, a *alarm) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e.alarms = slices.DeleteFunc(e.alarms, func(other *alarm) bool { return other == a })
+	e.idle = append(e.idle, a)
 }
 
 // Runs reports whether a span has not ended by the device's clock.
@@ -220,8 +263,9 @@ func (d *Device) spanLocked(on models.Span) *span {
 func (d *Device) leave(id models.ServiceID, e *engine) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	e.alarm.close()
-	e.alarm = nil
+	for _, a := range e.idle { // no span is awaited any more
+		a.close()
+	}
 	if d.mu.engines[id] == e {
 		delete(d.mu.engines, id)
 	}
@@ -258,8 +302,9 @@ type span struct {
 	// on identifies the model by its position, in place of the service ID.
 	on models.Span
 
-	// began is the begin of its round.
-	began time.Time
+	// began is the begin of its round, and beside is set if others run meanwhile.
+	began  time.Time
+	beside bool
 
 	// err is why the span fails, nil if it runs.
 	err     error

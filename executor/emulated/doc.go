@@ -22,6 +22,9 @@
 // took equally long. Its early end does not speed up the other spans of the round,
 // or rounds that were already sent.
 //
+// If workers have several units, rounds of one span on a share of them run at once,
+// each for its own time.
+//
 // # Threads
 //
 // A device has no goroutine. One lock guards all of its state and is held for a few

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,14 +40,21 @@ type engine struct {
 	position int
 	info     wire.Info
 
-	// batches holds the batch size of each query.
-	batches map[models.BatchID][]int64
+	// units is how many spans the worker runs at once.
+	units int
 
-	// The device's lock guards these two fields, so that no wake-up is lost: the
-	// goroutine that sets the alarm has seen every change.
+	mu struct {
+		sync.Mutex
 
-	// alarm is nil once the worker is gone.
-	alarm *alarm
+		// batches holds the batch size of each query.
+		batches map[models.BatchID][]int64
+	}
+
+	// The device's lock guards these fields, so that no wake-up is lost: the
+	// goroutine that sets its alarm has seen every change.
+
+	// alarms has one for each span that is awaited, and idle those kept for later ones.
+	alarms, idle []*alarm
 
 	// spans were sent and have not ended, in the order of their rounds.
 	spans []*span
@@ -54,8 +62,8 @@ type engine struct {
 
 // ringLocked wakes the engine, because a span was sent or stopped.
 func (e *engine) ringLocked() {
-	if e.alarm != nil {
-		e.alarm.set(0)
+	for _, a := range e.alarms {
+		a.set(0)
 	}
 }
 
@@ -97,14 +105,21 @@ func (e *engine) Start(id models.BatchID, queries []wire.QueryTensors) error {
 		}
 		sizes = append(sizes, q.Inputs[0].Shape[0])
 	}
-	e.batches[id] = sizes
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.batches[id] = sizes
 	return nil
 }
 
 // Run sleeps until the span has ended on the device. It reports the device's time
 // as the host's time too, because the delay of waking up is not part of the model.
 func (e *engine) Run(id models.BatchID, start, _, _ int, _ *uint32, out worker.OutputFunc) (worker.Ran, error) {
-	s := e.await(id, start)
+	a, err := e.device.lend(e)
+	if err != nil {
+		return worker.Ran{}, err
+	}
+	defer e.device.giveBack(e, a)
+	s := e.await(a, id, start)
 	if s == nil {
 		return worker.Ran{}, worker.ErrKilled
 	}
@@ -112,8 +127,10 @@ func (e *engine) Run(id models.BatchID, start, _, _ int, _ *uint32, out worker.O
 	if s.err != nil || ran.Reached < e.model.Operators {
 		return ran, s.err
 	}
-	sizes := e.batches[id]
-	delete(e.batches, id)
+	e.mu.Lock()
+	sizes := e.mu.batches[id]
+	delete(e.mu.batches, id)
+	e.mu.Unlock()
 	for i, size := range sizes {
 		shape := []int64{size, Columns}
 		// The outputs are zeros, because nothing ever writes to the arena.
@@ -126,15 +143,15 @@ func (e *engine) Run(id models.BatchID, start, _, _ int, _ *uint32, out worker.O
 
 // await returns the span of a batch once it has ended, or nil if the worker is to
 // end.
-func (e *engine) await(id models.BatchID, start int) *span {
+func (e *engine) await(a *alarm, id models.BatchID, start int) *span {
 	for e.ctx.Err() == nil {
-		switch s, left := e.device.look(e, id, start); {
+		switch s, left := e.device.look(e, a, id, start); {
 		case left <= 0:
 			return s
 		case left <= pollTime:
 			runtime.Gosched()
 		default:
-			e.alarm.wait()
+			a.wait()
 		}
 	}
 	return nil
@@ -149,7 +166,11 @@ func (e *engine) Import(id models.BatchID, _ int, queries []wire.QueryTensors, _
 	return true, e.Start(id, queries)
 }
 
-func (e *engine) Release(id models.BatchID) { delete(e.batches, id) }
+func (e *engine) Release(id models.BatchID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.mu.batches, id)
+}
 
 // IntermediateBytes returns 0, because an emulated device holds no memory.
 func (e *engine) IntermediateBytes() int64 { return 0 }

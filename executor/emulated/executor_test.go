@@ -113,3 +113,40 @@ func TestCloseLosesRounds(t *testing.T) {
 		})
 	}
 }
+
+// Rounds of one span on a share of the units, also of one service, end after their own time.
+// A round on all units waits for them.
+func TestRoundsBeside(t *testing.T) {
+	f := formula{operator: 5 * time.Millisecond}
+	r := startRig(t, f, func(o *executor.Options) {
+		for i := range o.Services {
+			o.Services[i].Load.Units = 3
+		}
+	})
+	half := func(service models.ServiceID, batch models.BatchID, size int) executor.SpanRequest {
+		s := r.on(service, batch, 0, operators, size)
+		s.Span.Share = 1
+		return s
+	}
+	begin := time.Now()
+	r.run(1, half(0, 1, 8))
+	r.run(2, half(0, 2, 4))
+	r.run(3, half(1, 3, 1))
+	r.run(4, r.on(0, 4, 0, operators, 1))
+	for _, want := range []uint64{3, 2, 1, 4} {
+		if o := r.next(); o.Round != want || o.Spans[0].Status != models.SpanDone {
+			t.Fatalf("expected round %d: %+v", want, o)
+		}
+	}
+	if passed, want := time.Since(begin), operators*9*f.operator; passed < want {
+		t.Errorf("together they took %v, expected %v", passed, want)
+	}
+	r.run(5, half(0, 5, 8))
+	r.run(6, half(0, 6, 1))
+	if o := r.next(); o.Round != 6 {
+		t.Fatalf("expected the short round: %+v", o)
+	}
+	if r.Stop(0, 5); r.next().Spans[0].Status != models.SpanStopped {
+		t.Error("the long round was not stopped")
+	}
+}

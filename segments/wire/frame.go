@@ -28,12 +28,15 @@ import (
 
 // ProtocolVersion is the version on which both ends must agree. Both are the same
 // binary, so a mismatch means that the file was replaced under a running daemon.
-const ProtocolVersion = 9
+const ProtocolVersion = 10
 
 // Limits of the protocol. A decoder rejects messages that exceed them.
 const (
 	// MaxFrameBytes limits the kind and payload of a frame.
 	MaxFrameBytes = 16 << 20
+
+	// maxUnits limits the units of a device, and thus the runs of a worker at once.
+	maxUnits = 1 << 10
 
 	// MaxQueries limits the queries of a batch.
 	MaxQueries = 1 << 14

@@ -48,7 +48,7 @@ var testTensor = models.Tensor{Type: models.Float32, Shape: []int64{1, 3, 224, 2
 func testMessages() []Message {
 	return []Message{
 		&LoadSpec{Service: "resnet50", ModelPath: "/m.onnx", Threads: 2, CutTarget: 9},
-		&Run{Round: 7, Batch: 1 << 40, Start: 3, End: 12, Size: 4, Stop: 63, Threads: 1},
+		&Run{Round: 7, Batch: 1 << 40, Start: 3, End: 12, Size: 4, Stop: 63, Share: 1},
 		&Run{Batch: 1, End: 1, Size: 2, Queries: []QueryTensors{{ID: 5, Inputs: []models.Tensor{testTensor, {Type: models.String}}}, {ID: 6}}},
 		&Run{Batch: 1, End: 1, Size: 1, Queries: []QueryTensors{{ID: 5}, {ID: 6}}},
 		&Release{Batch: 9},

@@ -71,10 +71,12 @@ type Info struct {
 }
 
 // Solo is the isolated latency of each operator for one kind of batch: the median of
-// a few runs during warm-up. SeqLen is 0 for a model without a sequence length.
+// a few runs during warm-up. SeqLen is 0 for a model without a sequence length. Share is
+// on how many units of the device the batch ran, 0 for all of them.
 type Solo struct {
 	Size   int     `json:"size"`
 	SeqLen int     `json:"seq_len"`
+	Share  int     `json:"share,omitempty"`
 	Nanos  []int64 `json:"nanos"`
 }
 

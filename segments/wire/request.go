@@ -18,9 +18,10 @@ type LoadSpec struct {
 	Threads int  `json:"threads,omitempty"`
 	Spin    bool `json:"spin,omitempty"`
 
-	// OneThread makes the worker prepare for running spans on a single thread, which
-	// a Run may ask for. It has no effect on a GPU.
-	OneThread bool `json:"one_thread,omitempty"`
+	// Units is how many runs the worker performs at once, each on a share of the units
+	// of its device, such as cores. With values up to 1, and on a GPU, every run has
+	// the whole device.
+	Units int `json:"units,omitempty"`
 
 	// Moves makes the worker map the memory through which batches move to other
 	// workers of the service.
@@ -106,8 +107,9 @@ type Run struct {
 	// Stop is the index of the stop word that ends the run early.
 	Stop uint32
 
-	// Threads limits the number of threads, 0 for all that the worker has.
-	Threads uint8
+	// Share is on how many of LoadSpec.Units the run takes place, beside runs on the
+	// others. With 0 it has all of them, and waits until no other run is in progress.
+	Share int
 
 	Queries []QueryTensors
 
@@ -119,6 +121,8 @@ func (m *Run) check() error {
 	switch {
 	case m.Start < 0 || m.End < m.Start || m.End > maxPosition || m.Size < 0 || m.Size > maxPosition:
 		return fmt.Errorf("%w: run of [%d, %d), size %d", ErrMessage, m.Start, m.End, m.Size)
+	case m.Share < 0 || m.Share > maxUnits:
+		return fmt.Errorf("%w: run on %d units", ErrMessage, m.Share)
 	case m.Stop >= StopWords:
 		return fmt.Errorf("%w: run with stop word %d", ErrMessage, m.Stop)
 	case (len(m.Queries) > 0) != (m.Start == 0):
@@ -137,7 +141,7 @@ func (m *Run) appendPayload(dst []byte) ([]byte, error) {
 	dst = le.AppendUint32(dst, uint32(m.End))
 	dst = le.AppendUint32(dst, uint32(m.Size))
 	dst = le.AppendUint32(dst, m.Stop)
-	dst = append(dst, m.Threads)
+	dst = le.AppendUint32(dst, uint32(m.Share))
 	return appendList(dst, m.Queries, MaxQueries, appendQuery)
 }
 
@@ -154,7 +158,7 @@ func (m *Run) decode(payload []byte) error {
 	m.End = int(d.uint32())
 	m.Size = int(d.uint32())
 	m.Stop = d.uint32()
-	m.Threads = d.uint8()
+	m.Share = int(d.uint32())
 	m.Queries, m.inputs, m.dims = d.queries(m.Queries, m.inputs[:0], m.dims[:0])
 	if err := d.done(KindRun); err != nil {
 		return err

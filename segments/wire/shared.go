@@ -91,7 +91,7 @@ func window(data []byte, offset, bytes int64) []byte {
 // Limits of the control page.
 const (
 	// StopWords limits the runs in flight in one worker.
-	StopWords = 64
+	StopWords = 256
 
 	// MaxSlots limits the leased outputs of one worker.
 	MaxSlots = 4096

@@ -1,5 +1,6 @@
 // Package worker is the main loop of a worker. [Serve] loads the model that the daemon
-// names, and runs the spans that the daemon sends, one after another, on an [Engine].
+// names, and runs the spans that the daemon sends on an [Engine], one after another, or
+// several at once, each on a share of the device's units.
 //
 // All state belongs to the call of Serve, so a process can serve many engines at a
 // time, each on its own socket. The command overlapd worker serves one, with package

@@ -12,8 +12,8 @@ import (
 // loop then ends without an answer, as a killed process would.
 var ErrKilled = errors.New("worker: killed")
 
-// Engine runs the operators of one model. The worker's loop calls it from one
-// goroutine.
+// Engine runs the operators of one model. With more than one wire.LoadSpec.Units, the
+// worker's loop calls it from several goroutines, but not twice at a time for one batch.
 type Engine interface {
 	// Info describes the model.
 	Info() wire.Info
@@ -23,11 +23,11 @@ type Engine interface {
 	// the call. The data must not be written, see Memory.Inputs.
 	Start(id models.BatchID, queries []wire.QueryTensors) error
 
-	// Run runs operators [start, end) of a batch, on the given number of threads if
-	// it can, 0 for all that it has. Before each operator it reads stop atomically,
+	// Run runs operators [start, end) of a batch on a share of the units, 0 for all of
+	// them. Before each operator it reads stop atomically,
 	// and returns early if that is not 0. When a batch reaches the end of the model,
 	// Run writes its outputs to the memory that out returns, and forgets the batch.
-	Run(id models.BatchID, start, end, threads int, stop *uint32, out OutputFunc) (Ran, error)
+	Run(id models.BatchID, start, end, share int, stop *uint32, out OutputFunc) (Ran, error)
 
 	// Describe returns the type, shape and size of each value that a paused batch
 	// needs in another engine of the model, and a number that identifies the list.

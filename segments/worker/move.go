@@ -17,7 +17,7 @@ func (w *worker) step(m *wire.Move) error {
 // takeStep performs one step of a move and fills in the answer. A batch must be paused
 // exactly where the move says.
 func (w *worker) takeStep(m *wire.Move, moved *wire.Moved) error {
-	b, exists := w.batches[m.Batch]
+	b, exists := w.known(m.Batch)
 	switch {
 	case m.Step == wire.MoveImport && exists:
 		return fmt.Errorf("batch %d: %w", m.Batch, wire.ErrBatchExists)

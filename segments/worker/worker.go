@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
 )
@@ -35,7 +37,8 @@ const progressInterval = 50 * time.Millisecond
 
 // Serve is the worker's main loop. It loads the model that the daemon names, then runs
 // spans in the order of their arrival until the daemon sends Quit or closes the socket.
-// All of that happens on the calling goroutine. The caller still owns the files.
+// All of that happens on the calling goroutine, unless there are spans to run at once. The
+// caller still owns the files.
 func Serve(files Files, load LoadFunc) (err error) {
 	w, err := newWorker(files)
 	if err != nil {
@@ -45,23 +48,61 @@ func Serve(files Files, load LoadFunc) (err error) {
 	if err := w.start(load); err != nil {
 		return err
 	}
-	for {
-		kind, payload, err := w.frames.Next()
-		if err != nil {
-			return atEnd(err)
+	w.serve()
+	w.turns.loops.Wait()
+	return w.turns.err
+}
+
+// serve reads messages and performs them until the worker ends.
+func (w *worker) serve() {
+	var m messages
+	w.turns.take()
+	defer w.turns.reading.Unlock()
+	for !w.turns.over {
+		beside, err := w.turn(&m)
+		if beside {
+			w.turns.pass(m.run.Batch, w.units, w.serve)
+			begin := time.Now()
+			err = w.answer(&m.run)
+			w.turns.end(m.run.Batch, time.Since(begin))
+			if err != nil {
+				w.endRead()
+			}
+			w.turns.take()
 		}
-		if kind == wire.KindQuit {
-			return nil
+		if err != nil && !w.turns.over {
+			w.turns.over, w.turns.err = true, err
 		}
-		if err := w.handle(kind, payload); err != nil {
-			return err
-		}
+	}
+}
+
+// turn reads a message and performs it. It does not perform a run beside others, but
+// reports it, when nothing that came before it stands in its way.
+func (w *worker) turn(m *messages) (beside bool, err error) {
+	if idle, took := w.turns.idle(); idle || took <= w.poll {
+		w.socket.Poll = w.poll
+	} else {
+		w.socket.Poll = 0 // polling would slow down the runs
+	}
+	kind, payload, err := w.frames.Next()
+	if err != nil || kind == wire.KindQuit {
+		w.turns.over, w.turns.err = true, atEnd(err)
+		return false, nil
+	}
+	w.turns.used = true
+	return w.handle(m, kind, payload)
+}
+
+// endRead ends the turn of a goroutine that waits for a message.
+func (w *worker) endRead() {
+	if raw, err := w.socket.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RD) }) // if it fails, the daemon has closed the socket
 	}
 }
 
 // atEnd returns nil for the orderly end of the stream.
 func atEnd(err error) error {
-	if errors.Is(err, io.EOF) {
+	if err == nil || errors.Is(err, io.EOF) {
 		return nil
 	}
 	return fmt.Errorf("worker: read from daemon: %w", err)
@@ -81,26 +122,38 @@ type worker struct {
 	// end is the number of operators of the model.
 	end int
 
-	// used is set by every message, and cleared by trim.
-	used bool
-
 	// pinned is set if a device may have pinned the outputs, whose pages must then
 	// stay in place.
-	pinned  bool
-	batches map[models.BatchID]*batch
+	pinned bool
 
-	// run and move are reused for every message of their kind.
-	run  wire.Run
-	move wire.Move
+	// units is how many runs may be in progress at once, and poll how long the socket is
+	// polled.
+	units int
+	poll  time.Duration
 
 	// These are mapped only once the model is known, because that decides how.
 	inputsFD, movesFD uintptr
 
-	// mu guards sending, because any goroutine of the engine may report progress.
+	turns turns
+
+	// mu guards the list of batches, and the allocation of outputs. A batch itself
+	// belongs to the goroutine that performs a message for it.
 	mu struct {
+		sync.Mutex
+		batches map[models.BatchID]*batch
+	}
+
+	// sending guards sending, because any goroutine of the engine may report progress.
+	sending struct {
 		sync.Mutex
 		frame []byte
 	}
+}
+
+// messages are reused for every message of their kind that a goroutine reads.
+type messages struct {
+	run  wire.Run
+	move wire.Move
 }
 
 // batch is a batch from its first run to its last.
@@ -118,7 +171,9 @@ func newWorker(files Files) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{socket: socket, frames: wire.NewFrameReader(socket), inputsFD: files.Inputs, movesFD: files.Moves, batches: make(map[models.BatchID]*batch)}
+	w := &worker{socket: socket, frames: wire.NewFrameReader(socket), inputsFD: files.Inputs, movesFD: files.Moves}
+	w.mu.batches = make(map[models.BatchID]*batch)
+	w.turns.init()
 	if w.outputs, err = wire.OpenOutputs(files.Outputs); err != nil {
 		return nil, err
 	}
@@ -163,7 +218,10 @@ func (w *worker) start(load LoadFunc) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("%w: %w", ErrLoadFailed, err), w.send(wire.Fail(0, 0, err)))
 	}
-	w.socket.Poll, w.pinned = time.Duration(spec.PollNanos), spec.CUDA != nil
+	w.poll, w.units, w.pinned = time.Duration(spec.PollNanos), spec.Units, spec.CUDA != nil
+	if w.pinned {
+		w.units = 1
+	}
 	if spec.TrimNanos > 0 {
 		if err := w.socket.OnIdle(time.Duration(spec.TrimNanos), w.trim); err != nil {
 			return err
@@ -194,8 +252,8 @@ func (w *worker) progress() ProgressFunc {
 
 // trim returns memory to the system after an idle time.
 func (w *worker) trim() {
-	if w.used {
-		w.used = false
+	if idle, _ := w.turns.idle(); idle && w.turns.used {
+		w.turns.used = false
 		w.engine.Trim()
 		w.outputs.SetHeld(w.engine.IntermediateBytes())
 		if !w.pinned {
@@ -204,31 +262,40 @@ func (w *worker) trim() {
 	}
 }
 
-// handle processes one message. It returns an error if the worker must end: the daemon
-// broke the protocol, or an answer could not be sent.
-func (w *worker) handle(kind wire.Kind, payload []byte) error {
-	w.used = true
+// handle processes one message, once what it must follow has ended. A run beside others is
+// left to the caller. handle returns an error if the worker must end: the daemon broke the
+// protocol, or an answer could not be sent.
+func (w *worker) handle(m *messages, kind wire.Kind, payload []byte) (beside bool, err error) {
 	switch kind {
 	case wire.KindRun:
-		if err := wire.Decode(payload, &w.run); err != nil {
-			return err
+		if err := wire.Decode(payload, &m.run); err != nil {
+			return false, err
 		}
-		return w.answer(&w.run)
+		if w.units > 1 && m.run.Share > 0 {
+			w.turns.await(m.run.Batch)
+			return true, nil
+		}
+		w.turns.awaitAll()
+		return false, w.answer(&m.run)
 	case wire.KindMove:
-		if err := wire.Decode(payload, &w.move); err != nil {
-			return err
+		if err := wire.Decode(payload, &m.move); err != nil {
+			return false, err
 		}
-		return w.step(&w.move)
+		w.turns.await(m.move.Batch)
+		return false, w.step(&m.move)
 	case wire.KindRelease:
-		var m wire.Release
-		if err := wire.Decode(payload, &m); err != nil {
-			return err
+		var r wire.Release
+		if err := wire.Decode(payload, &r); err != nil {
+			return false, err
 		}
-		w.forget(m.Batch)
+		w.turns.await(r.Batch)
+		w.forget(r.Batch)
+		w.sending.Lock()
+		defer w.sending.Unlock()
 		w.outputs.SetHeld(w.engine.IntermediateBytes())
-		return nil
+		return false, nil
 	}
-	return fmt.Errorf("%w: %s", wire.ErrUnexpectedKind, kind)
+	return false, fmt.Errorf("%w: %s", wire.ErrUnexpectedKind, kind)
 }
 
 // answer performs a run, and sends Done or Failed. It returns an error if the worker
@@ -251,8 +318,7 @@ func (w *worker) reply(round uint64, batch models.BatchID, answer wire.Message, 
 		w.forget(batch)
 		answer = wire.Fail(round, batch, err)
 	}
-	w.outputs.SetHeld(w.engine.IntermediateBytes())
-	serr := w.send(answer)
+	serr := w.sendWith(answer, func() { w.outputs.SetHeld(w.engine.IntermediateBytes()) })
 	if wire.Ends(err) {
 		return fmt.Errorf("worker: exiting: %w", errors.Join(err, serr))
 	}
@@ -271,7 +337,7 @@ func (w *worker) perform(r *wire.Run, done *wire.Done) error {
 	if err != nil {
 		return err
 	}
-	ran, err := w.engine.Run(r.Batch, r.Start, r.End, int(r.Threads), w.outputs.Stop(r.Stop), b.out)
+	ran, err := w.engine.Run(r.Batch, r.Start, r.End, r.Share, w.outputs.Stop(r.Stop), b.out)
 	if err != nil {
 		return err
 	}
@@ -279,7 +345,7 @@ func (w *worker) perform(r *wire.Run, done *wire.Done) error {
 	done.Reached = ran.Reached
 	done.Nanos, done.DeviceNanos = int64(ran.Took), int64(ran.DeviceTime)
 	if b.at == w.end {
-		delete(w.batches, r.Batch)
+		w.drop(r.Batch)
 		done.Outputs = b.outputs
 	}
 	return nil
@@ -289,7 +355,7 @@ func (w *worker) perform(r *wire.Run, done *wire.Done) error {
 // engine. If it is stopped, the whole batch counts as not begun and is forgotten; the
 // daemon may run it again.
 func (w *worker) backToBack(r *wire.Run, done *wire.Done) error {
-	if _, exists := w.batches[r.Batch]; exists || r.End != w.end {
+	if _, exists := w.known(r.Batch); exists || r.End != w.end {
 		return fmt.Errorf("%w: back-to-back execution to %d of %d operators as batch %d, which exists is %t", wire.ErrSpanOrder, r.End, w.end, r.Batch, exists)
 	}
 	if err := w.find(r.Queries); err != nil {
@@ -300,7 +366,7 @@ func (w *worker) backToBack(r *wire.Run, done *wire.Done) error {
 		if err := w.engine.Start(r.Batch, r.Queries[i:i+1]); err != nil {
 			return err
 		}
-		ran, err := w.engine.Run(r.Batch, 0, r.End, int(r.Threads), w.outputs.Stop(r.Stop),
+		ran, err := w.engine.Run(r.Batch, 0, r.End, r.Share, w.outputs.Stop(r.Stop),
 			func(query, output int, t models.DataType, shape []int64, bytes int64) ([]byte, error) {
 				return b.out(i+query, output, t, shape, bytes)
 			})
@@ -314,14 +380,14 @@ func (w *worker) backToBack(r *wire.Run, done *wire.Done) error {
 			return nil
 		}
 	}
-	delete(w.batches, r.Batch)
+	w.drop(r.Batch)
 	done.Reached, done.Outputs = w.end, b.outputs
 	return nil
 }
 
 // batch returns the batch of a run. A run with queries starts it.
 func (w *worker) batch(r *wire.Run) (*batch, error) {
-	b, exists := w.batches[r.Batch]
+	b, exists := w.known(r.Batch)
 	switch {
 	case len(r.Queries) > 0 && exists:
 		return nil, fmt.Errorf("batch %d: %w", r.Batch, wire.ErrBatchExists)
@@ -341,8 +407,25 @@ func (w *worker) batch(r *wire.Run) (*batch, error) {
 func (w *worker) newBatch(id models.BatchID, at, queries int) *batch {
 	b := &batch{at: at, outputs: make([][]wire.OutputTensor, queries)}
 	b.out = w.out(b)
-	w.batches[id] = b
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.batches[id] = b
 	return b
+}
+
+// known returns a batch that the worker holds.
+func (w *worker) known(id models.BatchID) (b *batch, exists bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b, exists = w.mu.batches[id]
+	return b, exists
+}
+
+// drop removes a batch that the engine has forgotten.
+func (w *worker) drop(id models.BatchID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.mu.batches, id)
 }
 
 // find sets the data of the inputs of queries.
@@ -372,6 +455,8 @@ func (w *worker) out(b *batch) OutputFunc {
 		if query < 0 || query >= len(b.outputs) || output != len(b.outputs[query]) {
 			return nil, fmt.Errorf("%w: output %d of query %d is out of order", wire.ErrOutput, output, query)
 		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		lease, data, err := w.outputs.Alloc(t, append([]int64(nil), shape...), bytes)
 		if errors.Is(err, wire.ErrArenaFull) && len(b.outputs) == 1 && w.outputs.Leased() == len(b.outputs[0]) {
 			return nil, fmt.Errorf("%w: output %d of %d bytes: %w; request fewer outputs, or raise worker.output_bytes", wire.ErrTooLarge, output, bytes, err)
@@ -387,11 +472,11 @@ func (w *worker) out(b *batch) OutputFunc {
 // forget drops a batch, and releases outputs of it that were not yet reported to the
 // daemon.
 func (w *worker) forget(id models.BatchID) {
-	b, ok := w.batches[id]
+	b, ok := w.known(id)
 	if !ok {
 		return
 	}
-	delete(w.batches, id)
+	w.drop(id)
 	w.engine.Release(id)
 	for _, outputs := range b.outputs {
 		for _, out := range outputs {
@@ -400,14 +485,18 @@ func (w *worker) forget(id models.BatchID) {
 	}
 }
 
-func (w *worker) send(m wire.Message) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	frame, err := wire.AppendFrame(w.mu.frame[:0], m)
+func (w *worker) send(m wire.Message) error { return w.sendWith(m, func() {}) }
+
+// sendWith calls before and sends a message. Calls of it do not overlap.
+func (w *worker) sendWith(m wire.Message, before func()) error {
+	w.sending.Lock()
+	defer w.sending.Unlock()
+	before()
+	frame, err := wire.AppendFrame(w.sending.frame[:0], m)
 	if err != nil {
 		return err
 	}
-	w.mu.frame = frame
+	w.sending.frame = frame
 	_, err = w.socket.Write(frame)
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,6 +24,7 @@ import (
 // fakeEngine has four operators, each of which adds one to every byte. It
 // fails where a test tells it to.
 type fakeEngine struct {
+	mu      sync.Mutex // not held while operators run
 	batches map[models.BatchID][]wire.QueryTensors
 	steps   map[models.BatchID]int
 	fail    map[string]error // by method
@@ -50,6 +52,8 @@ func (e *fakeEngine) Info() wire.Info {
 }
 
 func (e *fakeEngine) Start(id models.BatchID, queries []wire.QueryTensors) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.batches[id] = keep(queries)
 	return e.fail["start"]
 }
@@ -73,8 +77,10 @@ func (e *fakeEngine) Run(id models.BatchID, start, end, _ int, stop *uint32, out
 	op := start
 	for ; op < end && atomic.LoadUint32(stop) == 0; op++ {
 		e.onStep(op)
-		e.steps[id]++
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.steps[id] += op - start
 	var err error
 	if op == fakeOperators {
 		err = e.finish(id, out)
@@ -94,7 +100,7 @@ func (e *fakeEngine) finish(id models.BatchID, out OutputFunc) error {
 			}
 		}
 	}
-	e.Release(id)
+	e.release(id)
 	return e.fail["finish"]
 }
 
@@ -113,11 +119,21 @@ func (e *fakeEngine) Import(id models.BatchID, at int, queries []wire.QueryTenso
 }
 
 func (e *fakeEngine) Release(id models.BatchID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.release(id)
+}
+
+func (e *fakeEngine) release(id models.BatchID) {
 	delete(e.batches, id)
 	delete(e.steps, id)
 }
 
-func (e *fakeEngine) IntermediateBytes() int64 { return int64(len(e.batches)) + e.kept }
+func (e *fakeEngine) IntermediateBytes() int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return int64(len(e.batches)) + e.kept
+}
 
 func (e *fakeEngine) Trim() {
 	e.kept = 0
@@ -628,4 +644,46 @@ func TestKilledSaysNothing(t *testing.T) {
 	if kind, payload, err := w.frames.Next(); err == nil {
 		t.Errorf("it says %s: %q", kind, payload)
 	}
+}
+
+// startUnits returns a worker that performs two runs at once.
+func startUnits(t *testing.T, prepare func(*workerTest)) *workerTest {
+	loaded := make(chan *workerTest, 1)
+	w := startWorker(t, func(wire.LoadSpec, Memory, ProgressFunc) (Engine, error) {
+		w := <-loaded
+		prepare(w)
+		return w.engine, nil
+	})
+	loaded <- w
+	w.send(&wire.LoadSpec{Units: 2})
+	expect[*wire.Info](w)
+	return w
+}
+
+// A goroutine that fails ends the worker, although another one reads.
+func TestServeEndsBesideAReader(t *testing.T) {
+	w := startUnits(t, func(w *workerTest) { w.engine.fail["run"] = wire.ErrDeviceLost })
+	w.send(&wire.Run{Round: 3, Batch: 1, End: 1, Size: 1, Share: 1, Queries: []wire.QueryTensors{w.query(1, "a")}})
+	if f := expect[*wire.Failed](w); f.Round != 3 {
+		t.Errorf("the failure: %+v", f)
+	}
+	w.end(wire.ErrDeviceLost)
+}
+
+// While a run is in progress another message is read, and a run that is in progress when
+// the daemon sends Quit is answered.
+func TestServeReadsBesideARun(t *testing.T) {
+	gate := make(chan struct{})
+	w := startUnits(t, func(w *workerTest) { w.engine.onStep = func(int) { <-gate } })
+	w.send(&wire.Run{Round: 1, Batch: 1, End: 1, Size: 1, Share: 1, Queries: []wire.QueryTensors{w.query(1, "a")}})
+	w.send(&wire.Run{Round: 2, Batch: 9, Start: 1, End: 2, Size: 1, Share: 1})
+	if f := expect[*wire.Failed](w); f.Round != 2 || !errors.Is(f.Err(), wire.ErrUnknownBatch) {
+		t.Errorf("the run of an unknown batch: %+v", f)
+	}
+	w.send(&wire.Quit{})
+	close(gate)
+	if d := expect[*wire.Done](w); d.Round != 1 {
+		t.Errorf("the run in progress: %+v", d)
+	}
+	w.end(nil)
 }

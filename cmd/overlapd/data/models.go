@@ -240,7 +240,7 @@ func (o *inspectOptions) optimized(path string) (*inspection, error) {
 	}
 	defer m.Close()
 	// That it does not run is a result: how it is cut is known nevertheless.
-	solo, warmErr := m.Warm(o.batch, 0)
+	solo, warmErr := m.Warm(o.batch, 0, 0)
 	in := describe(m.Model())
 	// Times mean nothing without the batch, the length and the threads of the run.
 	in.Batch, in.SeqLen, in.Threads, in.ORT = o.batch, solo.SeqLen, o.threads, lib.Version()
