@@ -280,7 +280,7 @@ func zooConfig(t *testing.T) (config.Config, Options) {
 	c := fakeworkers.Config(2, nil)
 	c.Policy, c.StateDir, c.Worker.Threads, c.Device = "overlap", t.TempDir(), 2, config.DeviceCPU
 	c.Services[0].Name, c.Services[1].Name, c.Services[1].Model = "tiny_add", "tiny_mlp", "zoo:tiny_mlp"
-	return c, Options{Device: "fake", Cores: 4, Log: zerolog.Nop()}
+	return c, Options{Device: "fake", Nodes: [][]int{{0, 1, 2, 3}}, Log: zerolog.Nop()}
 }
 
 func TestForeignArtifactIsRefusedWithWhatDiffers(t *testing.T) {
@@ -351,7 +351,7 @@ func TestSourceOfPredictors(t *testing.T) {
 			log := fakeworkers.NewLog()
 			p := &profiles{state: openTestState(t, t.TempDir()), log: zerolog.New(log)}
 			defer closeState(t, p.state)
-			devices := pooled(poolDevice{config: conf, log: zerolog.Nop(), text: o.Device, cores: o.Cores, life: t.Context()}, nil)
+			devices := pooled(poolDevice{config: conf, log: zerolog.Nop(), text: o.Device, cores: o.cores(), life: t.Context()}, nil)
 			p.state.takeSource(t.Context(), c.source, devices, p.log)
 			got := p.learning(&conf, nil)
 			says(t, log.String(), c.says...)

@@ -74,7 +74,7 @@ type Daemon struct {
 // is served before Run. The configuration must be valid. After an error everything is
 // closed.
 func New(c config.Config, o Options) (d *Daemon, err error) {
-	whole := c.Expanded()
+	whole := onNodes(c.Expanded(), o.Nodes)
 	c = config.Divided(whole, c.Policy)
 	d = &Daemon{config: effective{config: c}, log: o.Log, failed: make(chan error, 1)}
 	d.life, d.die = context.WithCancel(context.Background())
@@ -101,7 +101,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 		d.log.Warn().Str("kept_as", aside).Msg("the state file was damaged and renamed; everything is measured again")
 	}
 	one := poolDevice{
-		config: c, log: o.Log, text: o.Device, runtime: o.Runtime, state: d.state, cores: o.Cores, life: d.life, failed: d.failed,
+		config: c, log: o.Log, text: o.Device, runtime: o.Runtime, state: d.state, cores: o.cores(), life: d.life, failed: d.failed,
 	}
 	if c.Emulated() {
 		if d.devices, err = emulate(one, &o); err != nil {

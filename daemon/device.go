@@ -26,6 +26,7 @@ import (
 	"github.com/overlapd/overlapd/executor/emulated/device"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/models/zoo"
+	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
@@ -88,6 +89,7 @@ func (u *poolDevice) describe(o *Options, specs []executor.ServiceSpec) loop.Dev
 		l.Emulated, l.MeasuredAs, l.Kind = true, u.emulation.name, u.emulation.hash
 		l.Ladder = slices.ContainsFunc(u.emulation.known, func(m device.ModelInfo) bool { return m.Ladder })
 	}
+	l.Units = u.units()
 	if u.part != nil {
 		l.GPU, l.Ladder = u.part.Status, true
 		// Without MPS the driver time-slices processes, so overlapping cannot gain
@@ -180,7 +182,7 @@ func (u *poolDevice) placeOf(s *config.Service) loop.Place {
 	}
 	// Such a worker runs with one thread in a group, so its measurements hold for that as
 	// well.
-	if u.units(s) > 1 {
+	if u.atOnce(s) > 1 {
 		p.Share += fmt.Sprintf(", or one beside others on %d cores", u.cores)
 	}
 	if u.emulation != nil {
@@ -214,7 +216,7 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (place loop.
 			CacheDir:          filepath.Join(u.config.CacheDir(), "optimized"),
 			Threads:           u.threads(s),
 			Spin:              w.Spin,
-			Units:             u.units(s),
+			Units:             u.atOnce(s),
 			CutTarget:         s.Cut,
 			MaxBatch:          s.MaxBatch,
 			IntermediateBytes: w.IntermediateBytes,
@@ -251,12 +253,26 @@ func (u *poolDevice) sharesCores() bool {
 	return u.part == nil && u.emulation == nil && learning.FormsGroups(u.config.Policy)
 }
 
-// units returns how many spans a service's worker runs at once.
-func (u *poolDevice) units(s *config.Service) int {
+// divides reports whether batches get shares of a CPU: where the policy decides which has how many
+// cores. The stages of a pipeline have all of them.
+func divides(c *config.Config) bool {
+	return c.Policy == "overlap" && !slices.ContainsFunc(c.Services, func(s config.Service) bool { return s.Planned != nil && len(s.Planned.Pipelines) > 0 })
+}
+
+// units returns how many units rounds have shares of.
+func (u *poolDevice) units() int {
+	if u.part != nil || u.emulation != nil || !divides(&u.config) {
+		return 1
+	}
+	return min(u.cores, overlap.MaxUnits)
+}
+
+// atOnce returns how many spans a service's worker runs at once.
+func (u *poolDevice) atOnce(s *config.Service) int {
 	if u.sharesCores() && u.threads(s) > 1 {
 		return u.cores
 	}
-	return 1
+	return u.units()
 }
 
 // threads returns the number of threads of a service's worker: that of the service, of all
@@ -433,8 +449,8 @@ type Options struct {
 	// Runtime is the version of ONNX Runtime that workers load, or "" if it is not known.
 	Runtime string
 
-	// Cores is the number of threads of a service that sets none.
-	Cores int
+	// Nodes are the physical cores that workers may use, by NUMA node.
+	Nodes [][]int
 
 	// Fit fits predictors. If it is nil, none is fitted.
 	Fit loop.FitFunc

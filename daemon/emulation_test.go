@@ -133,7 +133,7 @@ func serveEmulatedBy(t *testing.T, c config.Config, o Options) *emulatedDaemon {
 	log := fakeworkers.NewLog()
 	d := &emulatedDaemon{t: t, log: log, over: make(chan error, 1)}
 	var err error
-	o.Version, o.Device, o.Cores, o.Log = "test", "this machine", 1, zerolog.New(log)
+	o.Version, o.Device, o.Nodes, o.Log = "test", "this machine", [][]int{{0}}, zerolog.New(log)
 	d.Daemon, err = New(c, o)
 	if err != nil {
 		t.Fatal(err)

@@ -111,7 +111,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		}
 	}
 	d, err := New(c, Options{
-		Version: "test", Device: "fake", Cores: 1, Fit: o.fit, Offline: true, move: o.move, listener: r.seen,
+		Version: "test", Device: "fake", Nodes: [][]int{{0}}, Fit: o.fit, Offline: true, move: o.move, listener: r.seen,
 		Log: zerolog.New(log).Level(zerolog.DebugLevel),
 		workers: func(e executor.Options) (loop.Workers, error) {
 			var inputs []*wire.InputArena

@@ -154,7 +154,7 @@ func newGPURig(t *testing.T, services ...string) *gpuRig {
 		c.Services = append(c.Services, s)
 	}
 	r.opts = Options{
-		Worker: []string{os.Args[0], workerArgument}, Version: "test", Device: "a processor", Cores: 1,
+		Worker: []string{os.Args[0], workerArgument}, Version: "test", Device: "a processor", Nodes: [][]int{{0}},
 		Log: zerolog.New(log),
 		GPU: gpu.Options{
 			NVML: func() (*cuda.Host, error) { return cuda.Open(r.server) }, Boot: "this boot", MPS: mps.Options{

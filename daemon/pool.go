@@ -25,6 +25,22 @@ import (
 // pool is the devices that services run on.
 type pool []*poolDevice
 
+// onNodes returns a configuration whose only device is the CPU with one device for each NUMA node, so
+// that the cores of a batch lie on one, with the memory of its worker.
+func onNodes(c config.Config, nodes [][]int) config.Config {
+	if len(nodes) < 2 || len(c.Devices) > 0 || c.Device != config.DeviceCPU || !divides(&c) {
+		return c
+	}
+	for i, cores := range nodes {
+		list := strings.Trim(strings.ReplaceAll(fmt.Sprint(cores), " ", ","), "[]")
+		c.Devices = append(c.Devices, config.Device{Name: fmt.Sprintf("node%d", i), Kind: config.DeviceCPU, Cores: list})
+	}
+	return c
+}
+
+// cores returns on how many cores workers may run.
+func (o *Options) cores() int { return len(slices.Concat(o.Nodes...)) }
+
 // pooled returns the devices of a pool that computes, as copies of one. Each device that is
 // on a GPU gets its part.
 func pooled(one poolDevice, gpus []*gpu.GPU) (list pool) {

@@ -38,7 +38,7 @@ func CheckSelection(c config.Config, o Options) error {
 // devices calls do with the devices of the pool that a daemon would have. It changes
 // nothing, except that it builds models of the zoo.
 func (o *Options) devices(c config.Config, do func(pool) error) error {
-	one := poolDevice{config: c, log: o.Log, text: o.Device, runtime: o.Runtime, cores: o.Cores, life: context.Background()}
+	one := poolDevice{config: c, log: o.Log, text: o.Device, runtime: o.Runtime, cores: o.cores(), life: context.Background()}
 	gpus, err := gpu.Choose(context.Background(), c, o.GPU, o.Log)
 	if err != nil {
 		return err

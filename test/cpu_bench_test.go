@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,17 +18,31 @@ import (
 	"github.com/overlapd/overlapd/internal/report"
 )
 
-// The load of BenchmarkCPU: half of the queries are for each model.
+// The load of BenchmarkCPU: as many queries for each model.
 const (
-	cpuTarget = 300 * time.Millisecond
 	cpuSeqLen = 64
 	cpuWarmup = 500 * time.Millisecond
 )
 
+// cpuRates are queries a second, and cpuCallers how many clients each send a query when the last one is
+// answered.
 var (
-	cpuModels = []string{"resnet50", "bert"}
-	cpuRates  = []float64{12, 16, 20, 24, 28}
+	cpuRates   = []float64{12, 16, 20, 24, 28}
+	cpuCallers = []int{1, 2, 4, 8}
 )
+
+// cpuModels and cpuTarget are what CPU_MODELS and CPU_TARGET say.
+func cpuModels() []string {
+	return strings.Split(cmp.Or(os.Getenv("CPU_MODELS"), "resnet50,bert"), ",")
+}
+
+func cpuTarget() time.Duration {
+	target, err := time.ParseDuration(cmp.Or(os.Getenv("CPU_TARGET"), "300ms"))
+	if err != nil {
+		panic(fmt.Sprintf("CPU_TARGET: %v; set a duration such as 300ms", err))
+	}
+	return target
+}
 
 // cpuSystem is a server under BenchmarkCPU: overlapd with lines of its configuration, or
 // Triton with the config.pbtxt of both models.
@@ -38,25 +53,25 @@ type cpuSystem struct {
 }
 
 // cpuSystems returns what BenchmarkCPU compares. Triton's names have its instances for each
-// model and the threads of each instance. REJECT is a queue policy under which a query is
+// model and the threads of each instance, of which two for one instance answer least, since they spin. REJECT is a queue policy under which a query is
 // rejected once it has been queued for half of the target.
 func cpuSystems(b *testing.B) []cpuSystem {
 	const reject = "dynamic_batching { default_queue_policy { timeout_action: REJECT default_timeout_microseconds: %d } }"
 	return []cpuSystem{
 		{name: "overlapd"},
 		{name: "overlapd, edf", top: `policy = "edf"`},
-		{name: "overlapd, two devices", tables: twoCores(b)},
+		{name: "overlapd, two devices, edf", top: `policy = "edf"`, tables: twoCores(b)},
 		{name: "Triton, 1 × 1", triton: tritonConfig(1, 1, 1)},
-		{name: "Triton, 1 × 2", triton: tritonConfig(1, 1, 2)},
 		{name: "Triton, 2 × 1", triton: tritonConfig(1, 2, 1)},
-		{name: "Triton, 2 × 1, REJECT", triton: tritonConfig(1, 2, 1) + fmt.Sprintf(reject, (cpuTarget/2).Microseconds())},
+		{name: "Triton, 2 × 1, REJECT", triton: tritonConfig(1, 2, 1) + fmt.Sprintf(reject, (cpuTarget()/2).Microseconds())},
 	}
 }
 
 // cpuCell is the outcome of one load on one system in one turn.
 type cpuCell struct {
 	System  string  `json:"system"`
-	Rate    float64 `json:"rate"`
+	Rate    float64 `json:"rate,omitempty"`
+	Callers int     `json:"callers,omitempty"`
 	Turn    int     `json:"turn"`
 	Queries int64   `json:"queries"`
 	// InTime is the number of answers within the target, and Goodput the same in each second
@@ -67,14 +82,17 @@ type cpuCell struct {
 	Share  float64            `json:"share"`
 	Shares map[string]float64 `json:"shares"`
 	Errors map[string]int64   `json:"errors"`
-	P99    float64            `json:"p99_ms"`
+	// Answers is the number of answers a second.
+	Answers float64 `json:"answers"`
+	P50     float64 `json:"p50_ms"`
+	P99     float64 `json:"p99_ms"`
 }
 
 // BenchmarkCPU compares the goodput of overlapd with Triton's for two models on the cores that
 // this process may use, the client included. In each iteration, every system gets each load
 // once, with the same Poisson arrivals, while all others are idle. It prints tables of the
-// medians. CPU_WINDOW is the time for which queries of a load arrive, TRITON the folder of
-// Triton, and CPU_OUT a folder for cpu.json and cpu.svg.
+// medians, and those of closed loops. CPU_WINDOW is the time for which queries of a load arrive, TRITON
+// the folder of Triton, and CPU_OUT a folder for cpu.json and cpu.svg.
 func BenchmarkCPU(b *testing.B) {
 	window, err := time.ParseDuration(cmp.Or(os.Getenv("CPU_WINDOW"), "10s"))
 	if err != nil {
@@ -86,6 +104,7 @@ func BenchmarkCPU(b *testing.B) {
 		if s == nil {
 			break // there is no Triton, and its systems are the last
 		}
+		s.halt(syscall.SIGSTOP)
 		servers = append(servers, s)
 	}
 	var names []string
@@ -96,13 +115,19 @@ func BenchmarkCPU(b *testing.B) {
 	for turn := 1; b.Loop(); turn++ {
 		for _, rate := range cpuRates {
 			for _, s := range servers {
-				cells = append(cells, s.askCPU(rate, turn, window))
+				cells = append(cells, s.askCPU(rate, 0, turn, window))
 			}
 			slices.Reverse(servers) // none is always the first
 		}
+		for _, callers := range cpuCallers {
+			for _, s := range servers {
+				cells = append(cells, s.askCPU(0, callers, turn, window))
+			}
+			slices.Reverse(servers)
+		}
 	}
 	b.ReportMetric(0, "ns/op")
-	fmt.Printf("\n%s\n", cpuTables(names, cells))
+	fmt.Printf("\n%s\n%s\n", cpuTables(names, cells), cpuLoops(names, cells))
 	if dir := os.Getenv("CPU_OUT"); dir != "" {
 		text, err := json.MarshalIndent(cells, "", "\t")
 		drawing := cpuChart(names, cells).File()
@@ -114,62 +139,115 @@ func BenchmarkCPU(b *testing.B) {
 }
 
 // start starts the system, or returns nil if there is no Triton. A daemon has the default
-// memory and threads. One that needs a predictor measures and trains before start returns.
+// memory and threads.
 func (c *cpuSystem) start(b *testing.B) *served {
 	s := &served{name: c.name}
 	if c.triton != "" {
-		if !s.startTriton(b, c.triton, cpuModels...) {
+		if !s.startTriton(b, c.triton, cpuModels()...) {
 			return nil
 		}
 		return s
 	}
 	daemon := config{top: "log_level = \"info\"\n" + c.top, tables: c.tables,
 		worker: "threads = 0\ninput_bytes = \"256MiB\"\noutput_bytes = \"128MiB\""}
-	for _, model := range cpuModels {
-		daemon.services = append(daemon.services, service{model, "zoo:" + model, fmt.Sprintf("target = %q", cpuTarget)})
+	for _, model := range cpuModels() {
+		daemon.services = append(daemon.services, service{model, "zoo:" + model, fmt.Sprintf("target = %q", cpuTarget())})
 	}
 	s.process = serve(b, daemon)
 	s.web = s.address
-	const limit = 15 * time.Minute
-	for begin := time.Now(); ; time.Sleep(time.Second) {
-		now := s.standing()
-		if now.Policy != "overlap" || now.Predictor.Phase == "serving" {
-			return s
-		}
-		if time.Since(begin) > limit {
-			b.Fatalf("%s: no predictor after %s: %s", c.name, limit, now.Predictor.Reason)
-		}
-	}
+	return s
 }
 
-// askCPU puts a load on a server and waits for the last answer.
-func (s *served) askCPU(rate float64, turn int, window time.Duration) cpuCell {
+// askCPU puts a load on a server, at a rate or by callers, and waits for the last answer.
+func (s *served) askCPU(rate float64, callers, turn int, window time.Duration) cpuCell {
+	s.halt(syscall.SIGCONT)
+	defer s.halt(syscall.SIGSTOP)
 	o := load.DefaultOptions()
-	o.URL, o.Services, o.Rate, o.Seed = "http://"+s.web, cpuModels, rate, uint64(turn)
-	o.Duration, o.Warmup, o.SeqLen, o.Target = window, cpuWarmup, cpuSeqLen, cpuTarget
+	o.URL, o.Services, o.Rate, o.Connections, o.Seed = "http://"+s.web, cpuModels(), rate, callers, uint64(turn)
+	if callers > 0 {
+		o.Services = o.Services[:min(callers, len(o.Services))]
+	}
+	o.Duration, o.Warmup, o.SeqLen, o.Target = window, cpuWarmup, cpuSeqLen, cpuTarget()
 	r, err := load.Run(context.Background(), o)
 	if err != nil {
 		s.t.Fatalf("%s: %v", s.name, err)
 	}
-	c := cpuCell{System: s.name, Rate: rate, Turn: turn, Queries: r.Requests, Errors: r.Errors, P99: r.Latency.P99}
+	c := cpuCell{System: s.name, Rate: rate, Callers: callers, Turn: turn, Queries: r.Requests, Errors: r.Errors, P50: r.Latency.P50, P99: r.Latency.P99, Answers: r.Throughput}
 	c.Shares = map[string]float64{}
 	for _, of := range r.Services {
 		good := math.Round(*of.Goodput * r.Duration)
 		c.InTime += good
-		c.Shares[of.Name] = good / float64(of.Requests)
+		c.Shares[of.Name] = good / max(float64(of.Requests), 1)
 	}
-	c.Goodput, c.Share = c.InTime/window.Seconds(), c.InTime/float64(c.Queries)
+	c.Goodput, c.Share = c.InTime/window.Seconds(), c.InTime/max(float64(c.Queries), 1)
 	return c
+}
+
+// halt stops a Triton or lets it go on. One with threads that spin would take the cores of the server
+// under load.
+func (s *served) halt(signal syscall.Signal) {
+	if !strings.HasPrefix(s.name, "Triton") {
+		return
+	}
+	for _, pid := range s.processes() {
+		if err := sendSignal(pid, signal); err != nil {
+			s.t.Fatal(err)
+		}
+	}
 }
 
 // cpuOf returns a value of the system's cells at a rate, one of each turn.
 func cpuOf(cells []cpuCell, system string, rate float64, value func(cpuCell) float64) (list []float64) {
 	for _, c := range cells {
-		if c.System == system && c.Rate == rate {
+		if c.System == system && c.Rate == rate && c.Callers == 0 {
 			list = append(list, value(c))
 		}
 	}
 	return list
+}
+
+// cpuLoops returns the medians of the closed loops as Markdown: the median latency of one caller, and
+// the answers a second of several with their quotient to those of the best Triton in the same turn.
+func cpuLoops(systems []string, cells []cpuCell) string {
+	of := func(system string, callers int, value func(cpuCell) float64) (list []float64) {
+		for _, c := range cells {
+			if c.System == system && c.Callers == callers {
+				list = append(list, value(c))
+			}
+		}
+		return list
+	}
+	answers := func(c cpuCell) float64 { return c.Answers }
+	var text strings.Builder
+	text.WriteString("| system | 1 caller, p50 |")
+	for _, callers := range cpuCallers[1:] {
+		fmt.Fprintf(&text, " %d callers | over Triton's best |", callers)
+	}
+	text.WriteString("\n|---|--:" + strings.Repeat("|--:|--:", len(cpuCallers)-1) + "|\n")
+	for _, s := range systems {
+		fmt.Fprintf(&text, "| %s | %.0f ms |", s, middle(of(s, 1, func(c cpuCell) float64 { return c.P50 })))
+		for _, callers := range cpuCallers[1:] {
+			ours, quotient := of(s, callers, answers), "–"
+			var quotients []float64
+			for turn := range ours {
+				best := 0.0
+				for _, o := range systems {
+					if list := of(o, callers, answers); strings.HasPrefix(o, "Triton") && turn < len(list) {
+						best = max(best, list[turn])
+					}
+				}
+				if best > 0 {
+					quotients = append(quotients, ours[turn]/best)
+				}
+			}
+			if len(quotients) > 0 {
+				quotient = fmt.Sprintf("%.2f", middle(quotients))
+			}
+			fmt.Fprintf(&text, " %.1f | %s |", middle(ours), quotient)
+		}
+		text.WriteString("\n")
+	}
+	return text.String()
 }
 
 func goodputOf(c cpuCell) float64 { return c.Goodput }
@@ -229,7 +307,7 @@ func cpuTables(systems []string, cells []cpuCell) string {
 }
 
 // cpuColors are the colours of the systems: cool ones for overlapd, warm ones for Triton.
-var cpuColors = []int{0, 7, 2, 1, 5, 8, 3}
+var cpuColors = []int{0, 7, 2, 1, 8, 3}
 
 // cpuChart returns the median goodput of each system over the offered load.
 func cpuChart(systems []string, cells []cpuCell) *report.Chart {

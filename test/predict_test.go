@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -130,7 +131,7 @@ func run(t *testing.T, args ...string) (out, log string, code int) {
 // no answer is another for it. What it decided is in its log.
 func TestMeasuresTrainsAndServes(t *testing.T) {
 	t.Parallel()
-	c := config{dir: t.TempDir(), top: `policy = "overlap"`, services: tinies(), tables: `
+	c := config{dir: t.TempDir(), top: `policy = "abacus"`, services: tinies(), tables: `
 [profile]
 groups = 90
 repeats = 3
@@ -146,7 +147,7 @@ log = true`}
 		}
 	})
 	s := p.standing()
-	if s.Policy != "overlap" || s.Predictor.File == nil || s.Predictor.File.Rows == 0 || len(s.Predictor.Shapes) == 0 || s.Predictor.Shapes[0].Runs == 0 {
+	if s.Policy != "abacus" || s.Predictor.File == nil || s.Predictor.File.Rows == 0 || len(s.Predictor.Shapes) == 0 || s.Predictor.Shapes[0].Runs == 0 {
 		t.Errorf("status: %+v", s)
 	}
 	p.stop()
@@ -162,6 +163,30 @@ log = true`}
 		t.Error("it measured again")
 	}
 	same(t, before, p.answers())
+}
+
+// On shares of the cores several batches of a service run at once, no answer is another for it, and
+// what was decided can be replayed.
+func TestSharesOfCores(t *testing.T) {
+	t.Parallel()
+	c := config{dir: t.TempDir(), services: tinies(), tables: "[decisions]\nlog = true"}
+	p := serve(t, c)
+	before := p.answers()
+	crowd(12, func(client int, random *rand.Rand) {
+		for range fewer(20) {
+			same(t, before, p.answers())
+		}
+	})
+	says(t, p.standing().Predictor.Reason, "shares of ")
+	p.stop()
+	out, log, code := run(t, "replay", filepath.Join(c.dir, "decisions.log"), "--json")
+	if code != 0 || !strings.Contains(log+out, "rounds") {
+		t.Errorf("replay: %d\n%s%s", code, out, log)
+	}
+	decided, err := os.ReadFile(filepath.Join(c.dir, "decisions.log"))
+	if err != nil || runtime.NumCPU() > 1 && !bytes.Contains(decided, []byte(`"share":1`)) {
+		t.Errorf("no batch had one core of %d: %v", runtime.NumCPU(), err)
+	}
 }
 
 // synthetic writes an artifact of the predictor of docs/examples, for a device that is slower
@@ -230,7 +255,7 @@ func TestLearnsUnderLoad(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it waits until the daemon does without pauses")
 	}
-	p := serve(t, config{top: `policy = "overlap"`, services: tinies(), tables: `
+	p := serve(t, config{top: `policy = "abacus"`, services: tinies(), tables: `
 [profile]
 groups = 90
 repeats = 1

@@ -212,7 +212,7 @@ func (a *agreement) daemon(t *testing.T) (url string, stop func()) {
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	d, err := daemon.New(c, daemon.Options{Version: "test", Cores: 1, Log: zerolog.Nop()})
+	d, err := daemon.New(c, daemon.Options{Version: "test", Nodes: [][]int{{0}}, Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,9 +52,9 @@ type Options struct {
 	// measured.
 	Emulated bool
 
-	// Alone is set if each group has one span, as on a GPU without MPS: nothing is
+	// Alone is why each group has one span, or empty if it may have several: nothing is
 	// predicted, but groups may be measured.
-	Alone bool
+	Alone string
 
 	// CanFit is set if a network may be fitted to the measurements.
 	CanFit bool
@@ -154,8 +154,8 @@ func New(o Options, p *predictor.Predictor, solo *predictor.Solo) *Learner {
 	switch {
 	case !FormsGroups(o.Policy):
 		l.stands.Phase, l.stands.Reason = Solo, fmt.Sprintf("the policy %s runs one batch at a time", o.Policy)
-	case o.Alone:
-		l.stands.Phase, l.stands.Reason = Solo, `without MPS services take turns on the GPU, so operators do not overlap; set mode = "own" in [mps]`
+	case o.Alone != "":
+		l.stands.Phase, l.stands.Reason = Solo, o.Alone
 	}
 	return l
 }
@@ -165,14 +165,14 @@ func New(o Options, p *predictor.Predictor, solo *predictor.Solo) *Learner {
 // first Bind.
 func (l *Learner) MeasureOnly(limit time.Duration) {
 	l.offline, l.options.CanFit = true, false
-	if l.options.Alone && FormsGroups(l.options.Policy) {
-		l.options.Alone, l.stands.Phase, l.stands.Reason = false, Loading, ""
+	if l.options.Alone != "" && FormsGroups(l.options.Policy) {
+		l.options.Alone, l.stands.Phase, l.stands.Reason = "", Loading, ""
 	}
 	l.options.OnStart, l.options.Limit, l.stands.Limit = true, limit, limit
 }
 
 // formsGroups reports whether this daemon runs groups that need predictions.
-func (l *Learner) formsGroups() bool { return FormsGroups(l.options.Policy) && !l.options.Alone }
+func (l *Learner) formsGroups() bool { return FormsGroups(l.options.Policy) && l.options.Alone == "" }
 
 // FormsGroups reports whether a policy runs spans of several services at the same time.
 func FormsGroups(policy string) bool { return policy == "overlap" || policy == "abacus" }

@@ -288,9 +288,9 @@ func TestStepsThatFail(t *testing.T) {
 
 // Where groups have one span none is predicted, and they are measured only on demand.
 func TestAlone(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Alone = true })
+	r := newRig(t, func(o *Options) { o.Alone = "a reason" })
 	r.Changed()
-	r.stands(Solo, "without MPS", "operators do not overlap")
+	r.stands(Solo, "a reason")
 	if r.Stale() {
 		t.Error("a predictor is to be chosen")
 	}
@@ -299,7 +299,7 @@ func TestAlone(t *testing.T) {
 	if !r.Stale() {
 		t.Error("nothing is to be measured")
 	}
-	r = newRig(t, func(o *Options) { o.Alone, o.Policy = true, "edf" })
+	r = newRig(t, func(o *Options) { o.Alone, o.Policy = "a reason", "edf" })
 	r.MeasureOnly(time.Hour)
 	r.stands(Solo, "the policy edf runs one batch at a time")
 }

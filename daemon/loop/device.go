@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,7 @@ type Device struct {
 	Kind       string            // devices with the same take the same time for everything
 	Emulated   bool              // it is modelled
 	Alone      bool              // its groups have one span
+	Units      int               // that rounds have shares of, 1 or 0 where those of a round have it together
 	Ladder     bool              // its engines have sessions for each size of the ladder, where there are convolutions
 	MeasuredAs string            // the device that an emulated one is made after, as datasets name it
 	GPU        func() gpu.Status // nil without a GPU
@@ -49,17 +51,15 @@ type Workers interface {
 	Close() error
 }
 
-// device is a device of the pool with its workers and the round that it runs.
+// device is a device of the pool with its workers and the rounds that it runs.
 type device struct {
 	Device
 	index int // in the scheduler's configuration
 	exec  Workers
 	kind  *kind
 
-	round overlap.Round
-	apart observe.Apart
-	until time.Duration // when the spans that still run are detached, 0 while no round runs
-	taken bool          // a round that measures runs, and none of queries
+	runs  []*running // by their slots
+	taken bool       // a round that measures runs, and none of queries
 
 	moving    int   // batches on their way to the device or from it
 	noWorkers error // why there are none any more, nil if there may be
@@ -67,9 +67,30 @@ type device struct {
 	rounds uint64        // that were begun
 	busy   time.Duration // that those took together which are over
 	late   time.Duration // how much of it the host was late, on an emulated device
+}
 
-	ended  uint64 // the last round that was ended without the spans that still ran
-	spared uint64 // the last round that was given more time
+// running is a round that runs, or the last one in its slot.
+type running struct {
+	round overlap.Round
+	apart observe.Apart
+	limit
+}
+
+// run returns a round that runs, nil if it does not.
+func (d *device) run(round uint64) *running {
+	for _, r := range d.runs {
+		if r.until > 0 && r.round.Number == round {
+			return r
+		}
+	}
+	return nil
+}
+
+// limit is how long a round may take.
+type limit struct {
+	until  time.Duration // when the spans that still run are detached, 0 while no round runs
+	ended  bool          // it was ended without the spans that still ran
+	spared bool          // it was given more time
 }
 
 // kind is what devices share that are alike: whatever is known of how long something
@@ -90,24 +111,48 @@ const hostLate = 2 * time.Millisecond
 // watch ends a round that still runs at its limit, which it moves once by what a stall of
 // the host took. It returns when to look again, and is false if it need not be asked
 // again about this round.
-func (d *device) watch(now time.Duration, round uint64, limit *time.Duration) (next time.Duration, ok bool) {
-	switch late := now - *limit; {
-	case round == d.ended:
+func (m *limit) watch(now time.Duration, round uint64, on Workers) (next time.Duration, ok bool) {
+	switch late := now - m.until; {
+	case m.ended:
 		return 0, false
-	case late > hostLate && round != d.spared:
-		d.spared = round
-		*limit += 2 * late
-		return *limit, true
+	case late > hostLate && !m.spared:
+		m.spared = true
+		m.until += 2 * late
+		return m.until, true
 	case late < 0:
-		return *limit, true
+		return m.until, true
 	}
-	d.ended = round
-	d.exec.SetApart(round)
+	m.ended = true
+	on.SetApart(round)
 	return 0, false
 }
 
+// serves reports whether a round of queries runs.
+func (d *device) serves() bool {
+	return slices.ContainsFunc(d.runs, func(r *running) bool { return r.until > 0 })
+}
+
 // free reports whether no round runs.
-func (d *device) free() bool { return d.until == 0 && !d.taken }
+func (d *device) free() bool { return !d.serves() && !d.taken }
+
+// part returns a time for which a round has run as that of the whole device.
+func (d *device) part(of *models.Outcome) time.Duration {
+	if share := of.Spans[0].Span.Share; share > 0 {
+		return of.Took * time.Duration(share) / time.Duration(d.Units)
+	}
+	return of.Took
+}
+
+// aloneFor returns why each group of the device has one span, or "" if it may have several.
+func (d *device) aloneFor() string {
+	switch {
+	case d.Alone:
+		return `without MPS services take turns on the GPU, so operators do not overlap; set mode = "own" in [mps]`
+	case d.Units > 1:
+		return fmt.Sprintf("batches run beside each other on shares of %d cores; what they cost each other is learned while they serve", d.Units)
+	}
+	return ""
+}
 
 // profileKey names what the operator times of a model hold for.
 func (k *kind) profileKey(share string, i *wire.Info) string {
@@ -126,7 +171,7 @@ func ProfileOf(key, device, model string) bool {
 // machine that is busy while models load must not spoil a profile that is good,
 // and a profile from a busy time must not outlive it.
 func (k *kind) slower(spec models.Service, t wire.Solo) bool {
-	known, ok := k.solo.Span(models.Span{Service: spec.ID, End: spec.Operators, Size: t.Size, SeqLen: t.SeqLen})
+	known, ok := k.solo.On(t.Share).Span(models.Span{Service: spec.ID, End: spec.Operators, Size: t.Size, SeqLen: t.SeqLen})
 	var took time.Duration
 	for _, n := range t.Nanos {
 		took += time.Duration(n)

@@ -158,6 +158,10 @@ func (e *env) schedule(list []models.Service, by overlap.Selector) error {
 		}
 		rules.Devices = append(rules.Devices, d.kind.predictor)
 		rules.Alone = append(rules.Alone, d.Alone)
+		rules.Units = append(rules.Units, len(d.runs))
+	}
+	if slices.Max(rules.Units) == 1 {
+		rules.Units = nil
 	}
 	if !slices.Contains(rules.Alone, true) {
 		rules.Alone = nil
@@ -194,8 +198,12 @@ func (e *env) place(list []Device, operators []int) (err error) {
 			if k.solo, err = predictor.NewSolo(operators...); err != nil {
 				return err
 			}
+			k.solo.Divide(max(d.Units, 1))
 			k.predictor = predictor.New(k.solo)
 			named[d.Kind], d.kind, e.kinds = k, k, append(e.kinds, k)
+		}
+		for range max(d.Units, 1) {
+			d.runs = append(d.runs, new(running))
 		}
 		d.kind.devices = append(d.kind.devices, d)
 		e.devices, e.texts, e.names = append(e.devices, d), append(e.texts, d.Text), append(e.names, d.Name)

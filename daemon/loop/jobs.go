@@ -54,7 +54,7 @@ type measurement struct {
 	round   uint64        // the ID of the one that runs
 	until   time.Duration // queries wait for it until then at most
 	broken  bool          // it was told to stop
-	limit   time.Duration // by when it must have done so, or the others go on without it
+	limit   limit         // by when it must have done so, or the others go on without it
 
 	held   []heldBatch
 	lastID uint64
@@ -123,7 +123,7 @@ func (m *measurement) stop() {
 	if !m.running || m.broken {
 		return
 	}
-	m.broken, m.limit = true, m.env.now()+stopPatience
+	m.broken, m.limit = true, limit{until: m.env.now() + stopPatience}
 	for _, s := range m.rounds[0].Spans {
 		m.device.exec.Stop(s.Service, s.Batch|measuringIDs)
 	}

@@ -212,7 +212,7 @@ func (d *learner) measureAgain() {
 // a time. It is queued again if queries come in between.
 func (d *learner) again(s *service, model *wire.Info, found *wire.Solo) *job {
 	j := &job{wanted: func() bool { return s.state == stateServing && s.info == model }}
-	whole := models.Span{Service: s.entry.ID, End: len(found.Nanos), Size: found.Size, SeqLen: found.SeqLen}
+	whole := models.Span{Service: s.entry.ID, End: len(found.Nanos), Size: found.Size, SeqLen: found.SeqLen, Share: found.Share}
 	for range againRuns {
 		whole.Batch++
 		j.groups = append(j.groups, models.Group{Spans: []models.Span{whole}})
@@ -238,12 +238,12 @@ func (d *learner) correct(s *service, found *wire.Solo, took time.Duration) {
 	for _, n := range found.Nanos {
 		sum += n
 	}
-	scaled := wire.Solo{Size: found.Size, SeqLen: found.SeqLen}
+	scaled := wire.Solo{Size: found.Size, SeqLen: found.SeqLen, Share: found.Share}
 	for _, n := range found.Nanos {
 		scaled.Nanos = append(scaled.Nanos, int64(float64(n)*float64(took)/float64(max(sum, 1))))
 	}
 	id := s.entry.ID
-	if d.kind.slower(d.services.specs[id], scaled) || d.kind.solo.SetOperators(id, scaled.Size, scaled.SeqLen, scaled.Nanos) != nil {
+	if d.kind.slower(d.services.specs[id], scaled) || d.kind.solo.On(scaled.Share).SetOperators(id, scaled.Size, scaled.SeqLen, scaled.Nanos) != nil {
 		return
 	}
 	s.family.solved = 0

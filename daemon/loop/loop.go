@@ -52,7 +52,7 @@ func newLoop(e *env, all *services) *loop {
 	l.moves = &moves{env: e, workers: l.workers, calls: l.calls, open: map[uint64]overlap.Move{}}
 	for _, k := range e.kinds {
 		of := e.options.Learning
-		of.Emulated, of.Alone = k.devices[0].Emulated, k.devices[0].Alone
+		of.Emulated, of.Alone = k.devices[0].Emulated, k.devices[0].aloneFor()
 		k.learning = learning.New(of, k.predictor, k.solo)
 		l.learners = append(l.learners, &learner{
 			env: e, workers: l.workers, services: all, kind: k, learning: k.learning,
@@ -140,7 +140,7 @@ func (l *loop) ended(o *executor.Outcome) {
 	}
 	l.workers.catchUp()
 	l.follow()
-	if d.until == 0 && !o.Moved && learner.pending() {
+	if !d.serves() && !o.Moved && learner.pending() {
 		learner.measure() // between two rounds, if it has not been quiet for long
 	}
 }

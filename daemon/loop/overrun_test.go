@@ -29,17 +29,17 @@ func (a *apart) SetApart(uint64) bool {
 // much time as the stall has taken, once.
 func TestStallIsNoOverrun(t *testing.T) {
 	workers := &apart{}
-	o, d := newMailbox(), &device{exec: workers}
-	limit := o.now() - time.Hour
-	next, ok := d.watch(o.now(), 1, &limit)
-	if left := next - o.now(); !ok || workers.rounds > 0 || next != limit || left < 59*time.Minute || left > 61*time.Minute {
+	o := newMailbox()
+	limit := limit{until: o.now() - time.Hour}
+	next, ok := limit.watch(o.now(), 1, workers)
+	if left := next - o.now(); !ok || workers.rounds > 0 || next != limit.until || left < 59*time.Minute || left > 61*time.Minute {
 		t.Fatalf("after a stall of an hour: %v, %v more; %d rounds ended", ok, left, workers.rounds)
 	}
-	if again, ok := d.watch(o.now(), 1, &limit); !ok || again != next || workers.rounds > 0 {
+	if again, ok := limit.watch(o.now(), 1, workers); !ok || again != next || workers.rounds > 0 {
 		t.Errorf("before the new limit: %v, %v; %d rounds ended", again, ok, workers.rounds)
 	}
-	limit = o.now() - time.Hour
-	if _, ok := d.watch(o.now(), 1, &limit); ok || workers.rounds != 1 {
+	limit.until = o.now() - time.Hour
+	if _, ok := limit.watch(o.now(), 1, workers); ok || workers.rounds != 1 {
 		t.Errorf("at the new limit: %v; %d rounds ended", ok, workers.rounds)
 	}
 }
@@ -58,11 +58,11 @@ func TestOverrunsTeach(t *testing.T) {
 	}
 	k := &kind{solo: solo, predictor: predictor.New(solo)}
 	l := &loop{env: &env{mail: newMailbox()}, overruns: map[uint64]*predictor.Overrun{}}
-	d := &device{kind: k, round: overlap.Round{Queries: [][]models.QueryID{{1, 2}}}}
+	d, run := &device{kind: k}, &running{round: overlap.Round{Queries: [][]models.QueryID{{1, 2}}}}
 	overrun := func(round uint64, ended models.Status) time.Duration {
 		span := models.Span{Batch: models.BatchID(round), End: 1, Size: 1}
 		o := executor.Outcome{Round: round, Took: 40 * ms, Spans: []executor.SpanOutcome{{SpanOutcome: models.SpanOutcome{Span: span, Status: models.SpanOverrun}}}}
-		l.learn(d, &o)
+		l.learn(d, run, &o)
 		l.learnLate(d, round, models.SpanOutcome{Span: span, Status: ended, Reached: 1})
 		known, _ := solo.Span(span)
 		return known
@@ -81,7 +81,7 @@ func TestOverrunsTeach(t *testing.T) {
 	}
 	for round := range uint64(16) {
 		span := models.SpanOutcome{Span: models.Span{Batch: models.BatchID(round), End: 1, Size: 1}, Reached: 1, Took: 10 * ms}
-		l.learn(d, &executor.Outcome{Round: round, Took: 10 * ms, Spans: []executor.SpanOutcome{{SpanOutcome: span}}})
+		l.learn(d, run, &executor.Outcome{Round: round, Took: 10 * ms, Spans: []executor.SpanOutcome{{SpanOutcome: span}}})
 		known, _ = solo.Span(span.Span)
 	}
 	if known < 4*ms || known > 6*ms {

@@ -21,9 +21,10 @@ const overrunFactor = 2
 // once, so that its queries are answered.
 func (l *loop) dispatch(next *overlap.Round) {
 	d := l.env.devices[next.Device]
-	d.round = *next
+	run := d.runs[next.Slot]
+	run.round = *next
 	d.rounds++
-	r := &d.round
+	r := &run.round
 	l.requests = l.requests[:0]
 	for i, span := range r.Group.Spans {
 		l.services.list[span.Service].replicas[d.index].on(roundSent)
@@ -35,10 +36,10 @@ func (l *loop) dispatch(next *overlap.Round) {
 		}
 		l.requests = append(l.requests, request)
 	}
-	d.until = r.Start + l.env.scheduler.Allowed(r.Device, r.Predicted.Bound, overrunFactor)
+	run.limit = limit{until: r.Start + l.env.scheduler.Allowed(r.Device, r.Predicted.Bound, overrunFactor)}
 	l.why = l.env.scheduler.Explain()
-	d.apart = l.apartOf(d.kind.solo, r)
-	l.env.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Apart: d.apart, Services: l.services.specs})
+	run.apart = l.apartOf(d.kind.solo, r)
+	l.env.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Apart: run.apart, Services: l.services.specs})
 	if err := d.exec.Run(r.Number, l.requests); err != nil {
 		l.env.log.Error().Err(err).Uint64("round", r.Number).Msg("sending a round to the workers failed")
 		o := models.Outcome{Round: r.Number, Device: d.index}
@@ -46,7 +47,7 @@ func (l *loop) dispatch(next *overlap.Round) {
 			l.calls.blame(r.Queries[i], err)
 			o.Spans = append(o.Spans, models.SpanOutcome{Span: span, Status: models.SpanFailed})
 		}
-		l.settle(d, &o, nil)
+		l.settle(d, run, &o, nil)
 	}
 }
 
@@ -91,25 +92,34 @@ func (l *loop) unmerged(solo *predictor.Solo, span models.Span, queries []models
 	return sum
 }
 
-// watch ends the current round of a device, which serves or measures, once the round has exceeded its
-// limit. It returns when to check again.
+// watch ends the rounds of a device, which serve or measure, once they have exceeded their limits. It
+// returns when to check again.
 func (l *loop) watch(d *device) (at time.Duration, ok bool) {
 	switch m := &l.learners[d.kind.index].measurement; {
 	case d.taken && m.broken:
-		return d.watch(l.env.now(), m.round, &m.limit)
-	case d.taken, d.until == 0:
+		return m.limit.watch(l.env.now(), m.round, d.exec)
+	case d.taken:
 		return 0, false // nobody waits for the device
 	}
-	return d.watch(l.env.now(), d.round.Number, &d.until)
+	for _, r := range d.runs {
+		if r.until == 0 {
+			continue
+		}
+		if next, again := r.watch(l.env.now(), r.round.Number, d.exec); again && (!ok || next < at) {
+			at, ok = next, true
+		}
+	}
+	return at, ok
 }
 
 // finish records the outcome of a round: what became of each span and its queries, how long it took
 // for the predictor, and that the device is free for the scheduler, which answers.
 func (l *loop) finish(d *device, o *executor.Outcome) {
 	l.ran = *o
+	run := d.run(o.Round)
 	l.reduce(d, &l.ran)
-	l.learn(d, &l.ran)
-	l.settle(d, &l.outcome, &l.ran)
+	l.learn(d, run, &l.ran)
+	l.settle(d, run, &l.outcome, &l.ran)
 }
 
 // landed records how a span has ended that was detached, and frees what it has used.
@@ -161,11 +171,11 @@ func (l *loop) spanEnded(d *device, s *executor.SpanOutcome) models.SpanOutcome 
 
 // learn lets the predictor follow what was measured of a group, of which each span is
 // what ran of it. In back-to-back execution, each query took an equal part of the time.
-func (l *loop) learn(d *device, o *executor.Outcome) {
-	l.group.Spans = l.group.Spans[:0]
+func (l *loop) learn(d *device, run *running, o *executor.Outcome) {
+	l.group.Spans, l.group.Beside = l.group.Spans[:0], run.round.Beside
 	open, times := 0, time.Duration(1)
 	if len(o.Spans) == 1 {
-		times = time.Duration(o.Spans[0].Span.Times(len(d.round.Queries[0])))
+		times = time.Duration(o.Spans[0].Span.Times(len(run.round.Queries[0])))
 	}
 	for i := range o.Spans {
 		s := &o.Spans[i]
@@ -180,7 +190,7 @@ func (l *loop) learn(d *device, o *executor.Outcome) {
 			return
 		}
 		if ran.End < s.Span.End {
-			d.apart.Shorten(d.kind.solo.Span(models.Span{Service: ran.Service, Start: ran.End, End: s.Span.End, Size: ran.Size, SeqLen: ran.SeqLen}))
+			run.apart.Shorten(d.kind.solo.Span(models.Span{Service: ran.Service, Start: ran.End, End: s.Span.End, Size: ran.Size, SeqLen: ran.SeqLen, Share: ran.Share}))
 		}
 		l.group.Spans = append(l.group.Spans, ran)
 	}
@@ -202,13 +212,14 @@ func (l *loop) learnLate(d *device, round uint64, ended models.SpanOutcome) {
 
 // settle hands the outcome of a round to the scheduler, which frees the workers of
 // what they need not keep any more. Nothing was measured of a round that could not be sent.
-func (l *loop) settle(d *device, o *models.Outcome, measured *executor.Outcome) {
-	d.until = 0
-	d.busy += o.Took
+func (l *loop) settle(d *device, run *running, o *models.Outcome, measured *executor.Outcome) {
+	run.until = 0
+	part := d.part(o)
+	d.busy += part
 	if measured != nil {
 		d.late += measured.Late
 	}
-	l.env.emit(observe.Event{Kind: observe.Ended, At: l.env.now(), Outcome: o, Measured: measured, Gain: d.apart.Gain(measured)})
+	l.env.emit(observe.Event{Kind: observe.Ended, At: l.env.now(), Outcome: o, Measured: measured, Part: part, Gain: run.apart.Gain(measured)})
 	if err := l.env.step(overlap.Event{Kind: overlap.Finish, Outcome: *o}); err != nil {
 		l.env.log.Error().Err(err).Uint64("round", o.Round).Msg("finishing a round failed")
 	}

@@ -299,7 +299,7 @@ func (w *workers) profile(k *kind, spec models.Service, share string, i *wire.In
 		if k.slower(spec, t) {
 			continue
 		}
-		if err := k.solo.SetOperators(spec.ID, t.Size, t.SeqLen, t.Nanos); err != nil {
+		if err := k.solo.On(t.Share).SetOperators(spec.ID, t.Size, t.SeqLen, t.Nanos); err != nil {
 			return err
 		}
 	}

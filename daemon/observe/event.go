@@ -60,6 +60,10 @@ type Event struct {
 	Gain     Gain
 	Measured *executor.Outcome
 
+	// Part is the time of the round as that of the whole device: less than Outcome.Took if it ran on
+	// some of its units.
+	Part time.Duration
+
 	Move *overlap.Move
 
 	// Took is the duration of the move. Arrived is false if the batch was lost.

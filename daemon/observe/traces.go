@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
@@ -20,12 +21,13 @@ type traces struct {
 	// open holds the traced queries that are not answered.
 	open map[models.QueryID]*tracing.Query
 
-	// ran lists the traced queries in the current round of each device.
-	ran [][]tracedRun
+	// ran lists the traced queries in the rounds that run.
+	ran []tracedRun
 }
 
-// tracedRun is a traced query and the batch it runs in.
+// tracedRun is a traced query, and the round and the batch it runs in.
 type tracedRun struct {
+	round uint64
 	query models.QueryID
 	batch models.BatchID
 }
@@ -33,7 +35,7 @@ type tracedRun struct {
 // NewTraces returns a listener for a scheduler of the given devices. Its times count from
 // epoch.
 func NewTraces(epoch time.Time, devices, names []string) *traces {
-	return &traces{epoch: epoch, devices: devices, names: names, open: map[models.QueryID]*tracing.Query{}, ran: make([][]tracedRun, len(devices))}
+	return &traces{epoch: epoch, devices: devices, names: names, open: map[models.QueryID]*tracing.Query{}}
 }
 
 // Observe implements [Listener].
@@ -45,7 +47,6 @@ func (t *traces) Observe(e *Event) {
 			q.Epoch, q.Device = t.epoch, t.devices[0]
 		}
 	case Dispatched:
-		t.ran[e.Round.Device] = t.ran[e.Round.Device][:0]
 		if len(t.open) > 0 {
 			t.dispatched(e)
 		}
@@ -83,7 +84,7 @@ func (t *traces) dispatched(e *Event) {
 				Group: group, Planned: r.Planned, Predicted: r.Predicted.Latency, Bound: r.Predicted.Bound, Began: r.Start,
 			})
 			q.Device = t.devices[r.Device]
-			t.ran[r.Device] = append(t.ran[r.Device], tracedRun{id, span.Batch})
+			t.ran = append(t.ran, tracedRun{r.Number, id, span.Batch})
 		}
 	}
 }
@@ -91,10 +92,9 @@ func (t *traces) dispatched(e *Event) {
 // ended completes the runs of the round. A query that was answered before, because its
 // client has disconnected, is no longer open.
 func (t *traces) ended(e *Event) {
-	device := e.Outcome.Device
-	for _, ran := range t.ran[device] {
+	for _, ran := range t.ran {
 		q := t.open[ran.query]
-		if q == nil {
+		if q == nil || ran.round != e.Outcome.Round {
 			continue
 		}
 		run := q.Last(e.Outcome.Round)
@@ -108,5 +108,5 @@ func (t *traces) ended(e *Event) {
 			}
 		}
 	}
-	t.ran[device] = t.ran[device][:0]
+	t.ran = slices.DeleteFunc(t.ran, func(ran tracedRun) bool { return ran.round == e.Outcome.Round })
 }

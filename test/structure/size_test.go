@@ -57,7 +57,7 @@ var (
 			"models":                     118,
 			"ort":                        91,
 			"overlap":                    96,
-			"predictor":                  73,
+			"predictor":                  75,
 			"segments/wire":              140,
 			"daemon/loop":                55,
 			"internal/fakes/fakeworkers": 63,

@@ -147,7 +147,6 @@ var (
 		"lab/sim.Scenario":              30,
 		"overlap.batch":                 26,
 		"overlap.joiner":                27,
-		"overlap.service":               26,
 		"overlap/journal.Record":        30,
 		"cmd/overlapd-lab.scenarioFile": 35,
 	}}

@@ -19,6 +19,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/internal/cli"
+	"github.com/overlapd/overlapd/internal/topology"
 	"github.com/overlapd/overlapd/ort"
 )
 
@@ -53,7 +54,7 @@ func DaemonOptions(log zerolog.Logger) daemon.Options {
 		Version: cli.Version,
 		Commit:  cli.Commit(),
 		Device:  cli.CPU(),
-		Cores:   runtime.NumCPU(),
+		Nodes:   topology.Usable(),
 
 		// Cores are what the host has, Processors what the daemon's own goroutines may use.
 		Processors: runtime.GOMAXPROCS(0),

@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +20,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/internal/cli"
+	"github.com/overlapd/overlapd/internal/topology"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments"
@@ -60,7 +61,7 @@ type poolDevice struct {
 // with an error too, because a report that names the fault and the versions around it is of more use.
 func lookAtHost(ctx context.Context, c config.Config) (host, error) {
 	// The memory is what models and arenas must fit in. A kernel that does not tell it is no fault.
-	h := host{Device: cli.CPU(), Cores: runtime.NumCPU()}
+	h := host{Device: cli.CPU(), Cores: len(slices.Concat(topology.Usable()...))}
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err == nil {
 		h.MemoryBytes = int64(info.Totalram) * int64(info.Unit)

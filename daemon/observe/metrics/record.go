@@ -27,13 +27,14 @@ type Recorder struct {
 	// latest is the published copy.
 	latest atomic.Pointer[record]
 
-	// runs is indexed by device.
-	runs []running
+	// runs is indexed by device, then by slot.
+	runs [][]running
 }
 
-// running describes the group that a device runs. solo is the time of its spans one after
+// running describes a group that a device runs. solo is the time of its spans one after
 // another, 0 if it is not known.
 type running struct {
+	round     uint64
 	spans     int
 	predicted models.Estimate
 	solo      time.Duration
@@ -133,9 +134,14 @@ func (r *Recorder) Observe(e *observe.Event) {
 // group; other queued work does not matter.
 func (r *Recorder) dispatched(e *observe.Event) {
 	if missing := e.Round.Device + 1 - len(r.runs); missing > 0 {
-		r.runs = append(r.runs, make([]running, missing)...)
+		r.runs = append(r.runs, make([][]running, missing)...)
 	}
-	g := &r.runs[e.Round.Device]
+	on := &r.runs[e.Round.Device]
+	if missing := e.Round.Slot + 1 - len(*on); missing > 0 {
+		*on = append(*on, make([]running, missing)...)
+	}
+	g := &(*on)[e.Round.Slot]
+	g.round = e.Round.Number
 	g.spans, g.predicted, g.solo = len(e.Round.Group.Spans), e.Round.Predicted, e.Apart.Spans
 	r.groups.size.observe(float64(g.spans))
 	if g.free > 0 {
@@ -163,7 +169,12 @@ func (r *Recorder) ended(at time.Duration, m *executor.Outcome) {
 	if m == nil {
 		return
 	}
-	g := &r.runs[m.Device]
+	on := r.runs[m.Device]
+	slot := slices.IndexFunc(on, func(g running) bool { return g.round == m.Round })
+	if slot < 0 {
+		return
+	}
+	g := &on[slot]
 	g.free = at
 	r.groups.round.observe(m.Took.Seconds())
 	// The time of an incomplete group says nothing about its prediction.

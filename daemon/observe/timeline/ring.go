@@ -10,6 +10,7 @@
 package timeline
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -55,9 +56,9 @@ type Ring struct {
 		// ended is the number of rounds that have ended.
 		ended uint64
 
-		// running is the current round of each device. Its number is 0 if the device is
-		// idle.
-		running []Round
+		// running has the current rounds of each device by their slots. The number of one that
+		// has ended is 0.
+		running [][]Round
 		lanes   lanes
 
 		queries queries
@@ -107,7 +108,7 @@ func New(epoch time.Time, services []models.Service, devices ...string) *Ring {
 	}
 	r := &Ring{epoch: epoch}
 	r.mu.load.names, r.mu.load.devices = devices, make([]steps[busy], len(devices))
-	r.mu.slots, r.mu.running = make([]Round, Rounds), make([]Round, len(devices))
+	r.mu.slots, r.mu.running = make([]Round, Rounds), make([][]Round, len(devices))
 	for _, m := range services {
 		r.mu.lanes.set(m, false, 1)
 	}
@@ -133,7 +134,11 @@ func (r *Ring) Observe(e *observe.Event) {
 	defer r.mu.Unlock()
 	switch e.Kind {
 	case observe.Dispatched:
-		at := &r.mu.running[e.Round.Device]
+		on := &r.mu.running[e.Round.Device]
+		if missing := e.Round.Slot + 1 - len(*on); missing > 0 {
+			*on = append(*on, make([]Round, missing)...)
+		}
+		at := &(*on)[e.Round.Slot]
 		at.begin(e.Round, e.Why, e.Services)
 		at.Device = r.mu.load.names[e.Round.Device]
 		oldest := r.oldestLocked()
@@ -178,10 +183,12 @@ func (r *Ring) Observe(e *observe.Event) {
 func (r *Ring) finishLocked(e *observe.Event) {
 	r.mu.history.ended(e)
 	r.spendLocked(e)
-	at := &r.mu.running[e.Outcome.Device]
-	if at.Number == 0 || e.Outcome.Round != at.Number {
+	on := r.mu.running[e.Outcome.Device]
+	slot := slices.IndexFunc(on, func(at Round) bool { return at.Number > 0 && at.Number == e.Outcome.Round })
+	if slot < 0 {
 		return
 	}
+	at := &on[slot]
 	at.finish(e.At, e.Outcome)
 	if e.Measured != nil {
 		at.Late = e.Measured.Late
@@ -196,9 +203,9 @@ func (r *Ring) finishLocked(e *observe.Event) {
 	for service := range at.services {
 		r.mu.lanes.list[*service].last = r.mu.ended
 	}
-	slot := &r.mu.slots[r.mu.ended%Rounds]
+	kept := &r.mu.slots[r.mu.ended%Rounds]
 	// Swapping reuses the memory of the round that is no longer kept.
-	*slot, *at = *at, *slot
+	*kept, *at = *at, *kept
 	at.Number = 0
 }
 
@@ -207,8 +214,9 @@ func (r *Ring) finishLocked(e *observe.Event) {
 // counts as if it had run for the whole round.
 func (r *Ring) spendLocked(e *observe.Event) {
 	o := e.Outcome
+	took := cmp.Or(e.Part, o.Took)
 	b := r.mu.load.devices[o.Device].at(e.At)
-	b.took, b.rounds = b.took+o.Took, b.rounds+1
+	b.took, b.rounds = b.took+took, b.rounds+1
 	in := func(s *models.SpanOutcome) time.Duration {
 		if s.Took > 0 {
 			return s.Took
@@ -223,7 +231,7 @@ func (r *Ring) spendLocked(e *observe.Event) {
 		s := &o.Spans[i]
 		if l := r.mu.lanes.laneOf(s.Span.Service); l != nil {
 			share := float64(in(s)) / float64(sum)
-			part := time.Duration(float64(o.Took) * share)
+			part := time.Duration(float64(took) * share)
 			to := l.load.at(e.At)
 			to.took, to.saved = to.took+part, to.saved+time.Duration(float64(e.Gain.Overlap)*share)
 			l.took += part
@@ -488,7 +496,10 @@ func (r *Ring) publishLocked(now time.Duration) {
 func (r *Ring) Changed(since uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.mu.ended > since || slices.ContainsFunc(r.mu.running, func(at Round) bool { return at.Number > 0 })
+	for range r.runningLocked {
+		return true
+	}
+	return r.mu.ended > since
 }
 
 // oldestLocked returns the first round that is still kept.
@@ -522,17 +533,25 @@ func (r *Ring) copyRounds(p *Page, limit int) bool {
 	if p.More = p.Next < ended; p.More && len(p.Rounds) < limit {
 		return true
 	}
-	for i := range r.mu.running {
-		at := &r.mu.running[i]
-		switch {
-		case at.Number == 0:
-		case p.Running == nil:
+	for at := range r.runningLocked {
+		if p.Running == nil {
 			p.Running = new(Round)
 			at.copyTo(p.Running)
-		default:
+		} else {
 			p.Beside = append(p.Beside, Round{})
 			at.copyTo(&p.Beside[len(p.Beside)-1])
 		}
 	}
 	return false
+}
+
+// runningLocked yields the rounds that run.
+func (r *Ring) runningLocked(yield func(*Round) bool) {
+	for _, on := range r.mu.running {
+		for i := range on {
+			if on[i].Number > 0 && !yield(&on[i]) {
+				return
+			}
+		}
+	}
 }
