@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -101,7 +102,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 		d.log.Warn().Str("kept_as", aside).Msg("the state file was damaged and renamed; everything is measured again")
 	}
 	one := poolDevice{
-		config: c, log: o.Log, text: o.Device, runtime: o.Runtime, state: d.state, cores: o.cores(), life: d.life, failed: d.failed,
+		config: c, log: o.Log, text: o.Device, runtime: o.Runtime, state: d.state, cores: o.cores(), cpus: slices.Concat(o.Nodes...), life: d.life, failed: d.failed,
 	}
 	if c.Emulated() {
 		if d.devices, err = emulate(one, &o); err != nil {

@@ -65,6 +65,9 @@ type poolDevice struct {
 	// cores is the number of threads of a service that sets none.
 	cores int
 
+	// cpus lists the physical cores of the device, nil on a device that does not compute on them.
+	cpus []int
+
 	// affinity lists the cores of the workers, nil for all.
 	affinity []int
 
@@ -217,6 +220,7 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (place loop.
 			Threads:           u.threads(s),
 			Spin:              w.Spin,
 			Units:             u.atOnce(s),
+			Cores:             u.bound(),
 			CutTarget:         s.Cut,
 			MaxBatch:          s.MaxBatch,
 			IntermediateBytes: w.IntermediateBytes,
@@ -257,6 +261,14 @@ func (u *poolDevice) sharesCores() bool {
 // cores. The stages of a pipeline have all of them.
 func divides(c *config.Config) bool {
 	return c.Policy == "overlap" && !slices.ContainsFunc(c.Services, func(s config.Service) bool { return s.Planned != nil && len(s.Planned.Pipelines) > 0 })
+}
+
+// bound returns the cores to which runs on a share of the device are bound, nil if runs have no shares.
+func (u *poolDevice) bound() []int {
+	if !u.sharesCores() {
+		return nil
+	}
+	return u.cpus
 }
 
 // units returns how many units rounds have shares of.

@@ -48,7 +48,7 @@ func pooled(one poolDevice, gpus []*gpu.GPU) (list pool) {
 		u := one
 		u.index, u.name = i, c.Name
 		if cores := c.CPUs(); len(cores) > 0 {
-			u.affinity, u.cores = cores, len(cores)
+			u.affinity, u.cpus, u.cores = cores, cores, len(cores)
 		}
 		for _, g := range gpus {
 			if part := g.Part(c.Whole()); part != nil {

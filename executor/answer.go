@@ -184,6 +184,7 @@ func (w *worker) land(f *flight, gone bool, took time.Duration) block {
 	}
 	at := slices.IndexFunc(w.mu.flights.list, func(other flight) bool { return other.word == f.word })
 	b := w.mu.flights.list[at].block
+	w.service.executor.cores.give(w.mu.flights.list[at].on)
 	w.mu.flights.remove(at)
 	if gone {
 		w.mu.forget(f.span.Batch, &w.mu.flights)

@@ -41,6 +41,8 @@ type Executor struct {
 	// yielding is nil if no reader polls.
 	yielding *yielding
 
+	cores cores
+
 	mu struct {
 		sync.Mutex
 		started bool

@@ -121,7 +121,7 @@ func TestCloseWaitsForTheLastReader(t *testing.T) {
 func TestUnsentSpanIsLost(t *testing.T) {
 	for unsent, want := range map[bool]models.Status{true: models.SpanLost, false: models.SpanCrashed} {
 		var got Outcome
-		w := new(worker)
+		w := &worker{service: &service{executor: new(Executor)}}
 		sent := flight{task: newRound(1, make([]SpanRequest, 1), func(o Outcome) { got = o }), unsent: unsent}
 		w.mu.flights.push(sent, nil)
 		w.failAll(ErrExited)

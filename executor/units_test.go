@@ -29,6 +29,29 @@ func startUnits(t testing.TB, change func(*Options), services int) *fixture {
 	}, services)
 }
 
+// Cores of a worker that is lost go to others, and those of runs that have ended.
+func TestCoresComeBack(t *testing.T) {
+	f := startUnits(t, func(o *Options) {
+		for i := range o.Services {
+			o.Services[i].Load.Cores = []int{0, 0}
+		}
+	}, 1)
+	taken := func() uint64 {
+		f.Executor.cores.mu.Lock()
+		defer f.Executor.cores.mu.Unlock()
+		return f.Executor.cores.taken
+	}
+	o := f.do(f.half(1, "one"))
+	o.Queries[0].Release()
+	if on := taken(); on != 0 {
+		t.Errorf("the run has ended, and cores %b are taken", on)
+	}
+	f.do(f.half(2, "1 exit"))
+	if on := taken(); on != 0 {
+		t.Errorf("the worker is lost, and cores %b are taken", on)
+	}
+}
+
 // half is whole on one unit.
 func (f *fixture) half(batch models.BatchID, text string) SpanRequest {
 	f.t.Helper()

@@ -175,7 +175,12 @@ func (w *worker) run(r *round, index int, request *SpanRequest) bool {
 		Round: r.outcome.Round, Batch: span.Batch, Start: span.Start, End: span.End,
 		Size: span.Size, Share: cmp.Or(r.share, span.Share), Queries: request.Queries,
 	}
-	err := w.send(flight{task: r, index: index, span: span, since: r.begin, beside: r.message.Share > 0}, &r.message, request.Queries)
+	cores := &w.service.executor.cores
+	r.message.On = cores.take(r.message.Share, len(w.service.spec.Load.Cores))
+	err := w.send(flight{task: r, index: index, span: span, since: r.begin, beside: r.message.Share > 0, on: r.message.On}, &r.message, request.Queries)
+	if err != nil {
+		cores.give(r.message.On)
+	}
 	switch {
 	case errors.Is(err, ErrNotReady), errors.Is(err, ErrBatchLost):
 		r.fail(index, models.SpanLost, err)
@@ -366,6 +371,7 @@ func (w *worker) failAll(err error) {
 	w.mu.Unlock()
 	for i := range failed {
 		f, status := &failed[i], models.SpanLost
+		w.service.executor.cores.give(f.on)
 		if !outside && (f.blamed || ran == 1 && i == 0) {
 			status = models.SpanCrashed
 		}
@@ -443,6 +449,9 @@ type flight struct {
 
 	// beside is set if the worker performs the task beside others.
 	beside bool
+
+	// on is the cores that it has, see [wire.Run].
+	on uint64
 
 	// since is when the worker began the task: when it was sent, or when one that it
 	// had to wait for ended.

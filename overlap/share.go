@@ -102,7 +102,7 @@ type crowd struct {
 }
 
 // crowdRounds is how many rounds it takes until what was before them counts half.
-const crowdRounds = 16
+const crowdRounds = 4
 
 // pass takes in that so many things have run or waited up to now.
 func (c *crowd) pass(now time.Duration, things int) {

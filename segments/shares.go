@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/overlapd/overlapd/ort"
 )
 
@@ -44,6 +46,10 @@ type shares struct {
 
 	// bytes is the memory of the arena that the larger shares take.
 	bytes int64
+
+	// anywhere is the CPUs that the process may use, though the thread that makes a set may be
+	// bound to some of them.
+	anywhere unix.CPUSet
 }
 
 // recipe is what the first session of a piece was created from, with the size of the
@@ -57,6 +63,7 @@ type recipe struct {
 // plan chooses the shares that have pools, for a model of the given number of pieces.
 func (s *shares) plan(units, pieces int) {
 	s.units, s.ladder, s.idle, s.made = units, nil, map[int][][]*ort.Session{}, map[int]int{}
+	_ = unix.SchedGetaffinity(0, &s.anywhere) // none is an empty set, to which no thread can be bound
 	threads := 0
 	for k := 2; k < s.units; k *= 2 {
 		if threads += s.units / k * pieces * (k - 1); threads <= maxPoolThreads {
@@ -132,6 +139,10 @@ func (s *shares) give(k int, set []*ort.Session) {
 func (s *shares) makeSet(m *loaded, threads int) (set []*ort.Session, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	var bound unix.CPUSet
+	if unix.SchedGetaffinity(0, &bound) == nil && unix.SchedSetaffinity(0, &s.anywhere) == nil { // the threads of the pools inherit it
+		defer func() { _ = unix.SchedSetaffinity(0, &bound) }()
+	}
 	before := m.env.ThreadBytes()
 	defer func() { s.bytes += m.env.ThreadBytes() - before }()
 	for p, r := range s.recipes {

@@ -45,6 +45,6 @@ func Example() {
 	wire.Find(&q.Inputs[0], memory)
 	fmt.Printf("%v: operators [%d, %d) for query %d on %q\n", kind, received.Start, received.End, q.ID, q.Inputs[0].Data)
 	// Output:
-	// the frame has 94 bytes
+	// the frame has 102 bytes
 	// run: operators [0, 10) for query 42 on "abc"
 }

@@ -28,7 +28,7 @@ import (
 
 // ProtocolVersion is the version on which both ends must agree. Both are the same
 // binary, so a mismatch means that the file was replaced under a running daemon.
-const ProtocolVersion = 10
+const ProtocolVersion = 11
 
 // Limits of the protocol. A decoder rejects messages that exceed them.
 const (

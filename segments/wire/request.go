@@ -23,6 +23,10 @@ type LoadSpec struct {
 	// the whole device.
 	Units int `json:"units,omitempty"`
 
+	// Cores lists the CPUs that are the units. If it is not empty, a run on a part of them
+	// stays on those that Run.On names.
+	Cores []int `json:"cores,omitempty"`
+
 	// Moves makes the worker map the memory through which batches move to other
 	// workers of the service.
 	Moves bool `json:"moves,omitempty"`
@@ -111,6 +115,11 @@ type Run struct {
 	// others. With 0 it has all of them, and waits until no other run is in progress.
 	Share int
 
+	// On has a bit for each position in LoadSpec.Cores on which the run takes place; 0 leaves
+	// that to the system. Left to itself, it often wakes two runs on one core while another
+	// one is idle.
+	On uint64
+
 	Queries []QueryTensors
 
 	inputs []models.Tensor
@@ -142,6 +151,7 @@ func (m *Run) appendPayload(dst []byte) ([]byte, error) {
 	dst = le.AppendUint32(dst, uint32(m.Size))
 	dst = le.AppendUint32(dst, m.Stop)
 	dst = le.AppendUint32(dst, uint32(m.Share))
+	dst = le.AppendUint64(dst, m.On)
 	return appendList(dst, m.Queries, MaxQueries, appendQuery)
 }
 
@@ -159,6 +169,7 @@ func (m *Run) decode(payload []byte) error {
 	m.Size = int(d.uint32())
 	m.Stop = d.uint32()
 	m.Share = int(d.uint32())
+	m.On = d.uint64()
 	m.Queries, m.inputs, m.dims = d.queries(m.Queries, m.inputs[:0], m.dims[:0])
 	if err := d.done(KindRun); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -56,13 +57,18 @@ func Serve(files Files, load LoadFunc) (err error) {
 // serve reads messages and performs them until the worker ends.
 func (w *worker) serve() {
 	var m messages
+	if len(w.cores) > 0 {
+		runtime.LockOSThread()
+	}
+	here := home{worker: w}
 	w.turns.take()
 	defer w.turns.reading.Unlock()
 	for !w.turns.over {
-		beside, err := w.turn(&m)
+		beside, err := w.turn(&m, &here)
 		if beside {
 			w.turns.pass(m.run.Batch, w.units, w.serve)
 			begin := time.Now()
+			here.stay(m.run.On)
 			err = w.answer(&m.run)
 			w.turns.end(m.run.Batch, time.Since(begin))
 			if err != nil {
@@ -78,7 +84,7 @@ func (w *worker) serve() {
 
 // turn reads a message and performs it. It does not perform a run beside others, but
 // reports it, when nothing that came before it stands in its way.
-func (w *worker) turn(m *messages) (beside bool, err error) {
+func (w *worker) turn(m *messages, here *home) (beside bool, err error) {
 	if idle, took := w.turns.idle(); idle || took <= w.poll {
 		w.socket.Poll = w.poll
 	} else {
@@ -90,7 +96,7 @@ func (w *worker) turn(m *messages) (beside bool, err error) {
 		return false, nil
 	}
 	w.turns.used = true
-	return w.handle(m, kind, payload)
+	return w.handle(m, here, kind, payload)
 }
 
 // endRead ends the turn of a goroutine that waits for a message.
@@ -129,7 +135,11 @@ type worker struct {
 	// units is how many runs may be in progress at once, and poll how long the socket is
 	// polled.
 	units int
-	poll  time.Duration
+
+	// cores are the CPUs that runs can be bound to, and anywhere those that the process may use.
+	cores    []int
+	anywhere unix.CPUSet
+	poll     time.Duration
 
 	// These are mapped only once the model is known, because that decides how.
 	inputsFD, movesFD uintptr
@@ -219,6 +229,9 @@ func (w *worker) start(load LoadFunc) error {
 		return errors.Join(fmt.Errorf("%w: %w", ErrLoadFailed, err), w.send(wire.Fail(0, 0, err)))
 	}
 	w.poll, w.units, w.pinned = time.Duration(spec.PollNanos), spec.Units, spec.CUDA != nil
+	if err := unix.SchedGetaffinity(0, &w.anywhere); err == nil {
+		w.cores = spec.Cores
+	}
 	if w.pinned {
 		w.units = 1
 	}
@@ -265,7 +278,7 @@ func (w *worker) trim() {
 // handle processes one message, once what it must follow has ended. A run beside others is
 // left to the caller. handle returns an error if the worker must end: the daemon broke the
 // protocol, or an answer could not be sent.
-func (w *worker) handle(m *messages, kind wire.Kind, payload []byte) (beside bool, err error) {
+func (w *worker) handle(m *messages, here *home, kind wire.Kind, payload []byte) (beside bool, err error) {
 	switch kind {
 	case wire.KindRun:
 		if err := wire.Decode(payload, &m.run); err != nil {
@@ -276,6 +289,7 @@ func (w *worker) handle(m *messages, kind wire.Kind, payload []byte) (beside boo
 			return true, nil
 		}
 		w.turns.awaitAll()
+		here.stay(m.run.On)
 		return false, w.answer(&m.run)
 	case wire.KindMove:
 		if err := wire.Decode(payload, &m.move); err != nil {

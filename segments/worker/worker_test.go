@@ -647,7 +647,7 @@ func TestKilledSaysNothing(t *testing.T) {
 }
 
 // startUnits returns a worker that performs two runs at once.
-func startUnits(t *testing.T, prepare func(*workerTest)) *workerTest {
+func startUnits(t *testing.T, prepare func(*workerTest), cores ...int) *workerTest {
 	loaded := make(chan *workerTest, 1)
 	w := startWorker(t, func(wire.LoadSpec, Memory, ProgressFunc) (Engine, error) {
 		w := <-loaded
@@ -655,7 +655,7 @@ func startUnits(t *testing.T, prepare func(*workerTest)) *workerTest {
 		return w.engine, nil
 	})
 	loaded <- w
-	w.send(&wire.LoadSpec{Units: 2})
+	w.send(&wire.LoadSpec{Units: 2, Cores: cores})
 	expect[*wire.Info](w)
 	return w
 }
@@ -686,4 +686,41 @@ func TestServeReadsBesideARun(t *testing.T) {
 		t.Errorf("the run in progress: %+v", d)
 	}
 	w.end(nil)
+}
+
+// A run is bound to the core that its bit stands for, and one on all units to none.
+func TestRunsAreBoundToCores(t *testing.T) {
+	var all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	var cores []int
+	for cpu := range 64 * len(all) {
+		if all.IsSet(cpu) {
+			cores = append(cores, cpu)
+		}
+	}
+	ran := make(chan unix.CPUSet, 1)
+	w := startUnits(t, func(w *workerTest) {
+		w.engine.onStep = func(int) {
+			var set unix.CPUSet
+			_ = unix.SchedGetaffinity(0, &set)
+			ran <- set
+		}
+	}, cores...)
+	last := len(cores) - 1
+	var one unix.CPUSet
+	one.Set(cores[last])
+	for i, c := range []struct {
+		share int
+		on    uint64
+		want  unix.CPUSet
+	}{{1, 1 << last, one}, {0, 0, all}, {1, 1 << last, one}, {1, 0, all}} {
+		id := models.BatchID(i + 1)
+		w.send(&wire.Run{Round: uint64(id), Batch: id, End: 1, Size: 1, Share: c.share, On: c.on, Queries: []wire.QueryTensors{w.query(1, "a")}})
+		if got := <-ran; got != c.want {
+			t.Errorf("run %d, share %d, cores %b: bound to %v, want %v", i, c.share, c.on, got, c.want)
+		}
+		expect[*wire.Done](w)
+	}
 }
