@@ -22,7 +22,7 @@ scheduler in virtual time on modelled devices, reproduces the figures of publish
 papers, and measures what running a model operator by operator costs.`,
 	}
 	const measuring = "Measuring and comparing"
-	cli.Topic(cmd, measuring, simulateCommand(),
+	cli.Topic(cmd, measuring, simulateCommand(), residencyCommand(),
 		cli.Group("device", "Fit a device profile to measurements, to simulate or emulate the device", deviceFitCommand(), deviceShowCommand()),
 		cli.Group("reproduce", "Reproduce the figures of published papers", reproduceAbacusCommand(), reproduceSymphonyCommand(), reproduceShepherdCommand(), reproduceRAMSISCommand(), reproducePPipeCommand()),
 		cli.Group("bench", "Measure what cutting models costs", benchEngineCommand(), cli.ProbeCommand()))
