@@ -62,7 +62,7 @@ type Config struct {
 func (c *Config) Validate() error {
 	faults := c.ruleFaults()
 	n := len(c.Services)
-	faults.when(n < 1 || n > MaxServices, "%d services: want 1 to %d", n, MaxServices)
+	faults.when(n > MaxServices, "%d services: want at most %d", n, MaxServices)
 	for i := range c.Services {
 		faults = append(faults, serviceFaults(&c.Services[i], i, c.each())...)
 	}

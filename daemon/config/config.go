@@ -16,10 +16,18 @@ import (
 )
 
 // Limits on the configuration itself: the size of the file, and the number of services, of
-// which each variant counts.
+// which each variant counts. As many as MaxServices can be in memory at a time.
 const (
 	maxBytes    = 1 << 20
 	MaxServices = 64
+	maxModels   = 1024
+)
+
+// Values of load: when the models of services are loaded.
+const (
+	LoadAtStart   = "start"
+	LoadOnDemand  = "demand"
+	LoadByRequest = "request"
 )
 
 // Kinds of devices. DeviceEmulated is also reported wherever the platform of a model is.
@@ -76,6 +84,12 @@ type Config struct {
 	// This file of overlapd plan placement or plan pipeline assigns services to devices, or
 	// batches to pipelines.
 	Plan string `toml:"plan" path:"file" reload:"now"`
+	// Models are loaded at the start, on demand (when a query comes, while others give their
+	// memory for it), or by request over the protocol.
+	Load string `toml:"load" default:"start" oneof:"start,demand,request"`
+	// With another load than start, models take this much memory together; 0 is four fifths of
+	// what the machine or the control group has.
+	Memory int64 `toml:"memory" default:"0B" min:"64MiB" zero:"auto"`
 	// This policy schedules queries: overlap, abacus, edf, fcfs, sjf or static.
 	Policy string `toml:"policy" default:"overlap"`
 	// A stopping daemon works on accepted queries for at most this long.
@@ -195,7 +209,7 @@ type Config struct {
 	// Devices are the pool, as it is configured: none where Device says what there is.
 	// Everybody but those who read and write configurations asks for the Pool.
 	Devices  Pool      `toml:"device" max:"64"`
-	Services []Service `toml:"service" max:"64"`
+	Services []Service `toml:"service" max:"1024"`
 }
 
 // Tracing is which queries are traced, and where their trace spans go.

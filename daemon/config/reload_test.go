@@ -128,7 +128,7 @@ func TestDiffOfDevices(t *testing.T) {
 // adds a field decides here what it does to a daemon that runs, and tells diff.
 var serviceEffects = map[string]string{
 	"Name": "added and removed", "Model": "replaced", "Threads": "replaced", "Cut": "replaced", "MPS": "replaced",
-	"Target": "changed", "On": "moved", "QueueLimit": "changed", "MaxBatch": "changed", "MaxQueryBatch": "changed", "BestEffort": "changed",
+	"Target": "changed", "Keep": "changed", "On": "moved", "QueueLimit": "changed", "MaxBatch": "changed", "MaxQueryBatch": "changed", "BestEffort": "changed",
 	"Sizes": "changed", "SeqLens": "changed", "Selection": "changed", "Variants": "replaced", "Planned": "changed",
 }
 

@@ -37,6 +37,8 @@ type Service struct {
 	Cut int `toml:"cut" default:"0" min:"-1" max:"1048576" reload:"worker"`
 	// Its queries only fill headroom that no other service needs.
 	BestEffort bool `toml:"best_effort"`
+	// With another load than start, its model is loaded at the start all the same, and stays.
+	Keep bool `toml:"keep"`
 	// These batch sizes are measured; without it 1 and its doubles up to max_batch, or 4 if that
 	// is more.
 	Sizes []int `toml:"sizes"`
@@ -63,6 +65,19 @@ type Service struct {
 	// Planned is what the plan says of the service if it has pipelines, nil if not. It is no
 	// key: the file names the plan.
 	Planned *planning.Service
+}
+
+// Stays reports whether the model is loaded at the start and stays in memory. Variants are chosen by
+// what they take in memory, so all of them stay.
+func (c *Config) Stays(s *Service) bool {
+	return c.Load == LoadAtStart || s.Keep || len(s.Variants) > 0
+}
+
+// AtStart returns the configuration with those services only whose models are loaded at the start.
+func (c Config) AtStart() Config {
+	all := c
+	c.Services = slices.DeleteFunc(slices.Clone(all.Services), func(s Service) bool { return !all.Stays(&s) })
+	return c
 }
 
 // Variant is one of several models that can answer the queries of a service. [Variant.called]

@@ -347,8 +347,15 @@ func isName(name string) bool { return serviceName.MatchString(name) && !strings
 // checkServices checks all services.
 func (c *Config) checkServices(f *Faults) {
 	f.when(len(c.Services) == 0, "service", "there is no service: add a [[service]] table")
-	all := len(expanded(c.Services))
-	f.when(all > MaxServices, "service", "%d services, counting each variant, and the limit is %d: leave some out, or run several daemons", all, MaxServices)
+	all, stay := expanded(c.Services), 0
+	for i := range all {
+		if c.Stays(&all[i]) {
+			stay++
+		}
+	}
+	f.when(stay > MaxServices, "service", "%d services whose models stay in memory, counting each variant, and the limit is %d: leave some out, set load = %q, or run several daemons", stay, MaxServices, LoadOnDemand)
+	f.when(c.Load != LoadAtStart && c.MayUseGPU(), "load", "%q is for the CPU: set device = %q, or load = %q", c.Load, DeviceCPU, LoadAtStart)
+	f.when(c.Load != LoadAtStart && c.Policy == Static, "load", "%q does not go with policy = %q, which divides the device among all services at the start: choose another policy", c.Load, Static)
 	// Index of the first service with each name.
 	first := map[string]int{}
 	for i := range c.Services {

@@ -125,7 +125,7 @@ func TestVariantFaults(t *testing.T) {
 	for i := range 33 {
 		many += fmt.Sprintf("[[service]]\nname = \"s%d\"\n", i) + variant(path, good) + variant(`model = "y"`, "accuracy = 2")
 	}
-	if got := faultsOf(t, many, 1)[0].text(); !strings.Contains(got, "service: 66 services, counting each variant, and the limit is 64: leave some out, or run several daemons") {
+	if got := faultsOf(t, many, 1)[0].text(); !strings.Contains(got, "service: 66 services whose models stay in memory, counting each variant, and the limit is 64: leave some out") {
 		t.Error(got)
 	}
 }

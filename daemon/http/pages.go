@@ -124,11 +124,12 @@ func (p *pages) config(ctx *fasthttp.RequestCtx, s *query.Service)   { p.describ
 // describe answers with by's description of a service, or with an error while its model is
 // unknown.
 func (p *pages) describe(ctx *fasthttp.RequestCtx, s *query.Service, by func(*query.Signature) any) {
-	if sig := s.Signature(); sig != nil {
-		p.writeJSON(ctx, by(sig))
-	} else {
-		writeError(ctx, s.NotReady())
+	sig, err := s.Known()
+	if err != nil {
+		writeError(ctx, err)
+		return
 	}
+	p.writeJSON(ctx, by(sig))
 }
 
 // statistics answers with the statistics of one service.

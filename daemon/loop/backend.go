@@ -41,7 +41,7 @@ type Backend struct {
 func New(c config.Config, o Options) (_ *Backend, err error) {
 	e := &env{options: o, log: o.Log, config: c, mail: newMailbox()}
 	e.breadth.most = o.Processors
-	all := &services{env: e, order: c.Names(), families: map[string]*family{}}
+	all := &services{env: e, order: c.Names(), families: map[string]*family{}, asleep: map[string]*asleep{}}
 	defer func() {
 		for i := 0; err != nil && i < len(all.list); i++ {
 			err = errors.Join(err, all.closeInputs(all.list[i]))
@@ -312,6 +312,23 @@ func (b *Backend) Retarget(c *config.Service, places []Place) error {
 // those it has; gone is closed then. It reports false if the loop has ended.
 func (b *Backend) TakeAway(name string, gone chan struct{}) bool {
 	return b.Ask(func() { b.loop.services.retire(gone, b.loop.services.serving(name)) })
+}
+
+// Rest has requests find services without workers, which sleeper has loaded by [Backend.Admit]. One
+// that serves answers the requests that it has first, and its workers end. gone, which is for one
+// service, is closed then, unless it is nil. It reports false if the loop has ended.
+func (b *Backend) Rest(gone chan struct{}, sleeper query.Sleeper, list ...config.Service) bool {
+	return b.Ask(func() { b.loop.services.rest(gone, sleeper, list) })
+}
+
+// Forget removes a service that rests. It reports false if the loop has ended.
+func (b *Backend) Forget(name string) bool {
+	return b.Ask(func() {
+		if a := b.loop.services.asleep[name]; a != nil {
+			b.loop.services.wakeUp(a)
+			b.loop.services.publish()
+		}
+	})
 }
 
 // Order lists the services in another order. It reports false if the loop has ended.

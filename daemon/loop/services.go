@@ -24,6 +24,7 @@ type services struct {
 	specs    []models.Service   // as the scheduler knows them, by ID
 	order    []string           // the names of the services, as the configuration has them
 	families map[string]*family // the services with variants, by name
+	asleep   map[string]*asleep // those whose models are on disk, by name
 	reloaded bool               // services came or went since the start
 	leaving  int                // services that are retired and not gone
 
@@ -304,6 +305,9 @@ func (ss *services) publish() {
 			list = append(list, s.asked())
 		}
 	}
+	for _, a := range ss.asleep {
+		list = append(list, a.entry)
+	}
 	ss.env.registry.Publish(query.InOrder(list, ss.order))
 }
 
@@ -369,7 +373,12 @@ func (ss *services) takeOver(s *service) {
 func (ss *services) enter(s, old *service) {
 	s.state = stateServing
 	ss.varies(s, scheduled(s.entry.ID, &s.config).Of)
-	ss.env.emit(observe.Event{Kind: observe.Set, Service: &ss.specs[s.entry.ID], Fresh: old == nil})
+	rested := ss.asleep[s.config.Name]
+	ss.env.emit(observe.Event{Kind: observe.Set, Service: &ss.specs[s.entry.ID], Fresh: old == nil && rested == nil})
+	if rested != nil {
+		ss.wakeUp(rested)
+		s.line, s.entry.Stats = rested.line, rested.entry.Stats
+	}
 	if old != nil {
 		old.line.restarts += s.line.restarts
 		s.line, s.entry.Stats = old.line, old.entry.Stats

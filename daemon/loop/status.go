@@ -23,8 +23,11 @@ func serviceStatus(s *service, now time.Duration, m overlap.ServiceMetrics, wait
 		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,
 		Overruns: s.line.overruns, Overrun: waiting.Overrun,
 		EngineSeconds: counts.Spans.Took.Seconds(), DeviceSeconds: counts.Device.Took.Seconds(),
-		ID: s.entry.ID, Requests: counts, QueueLimit: s.config.QueueLimit, Postponed: waiting.Postponed, InputBytes: s.inputs.Used(), Restarts: s.line.restarts, Cut: cutStatus(s.info),
+		ID: s.entry.ID, Requests: counts, QueueLimit: s.config.QueueLimit, Postponed: waiting.Postponed, Restarts: s.line.restarts, Cut: cutStatus(s.info),
 		Selection: s.selects(), Moves: s.line.moves, MovesLost: s.line.movesLost,
+	}
+	if s.inputs != nil {
+		o.InputBytes = s.inputs.Used()
 	}
 	if asked := s.asked(); asked != s.entry { // what was refused before there was a variant
 		all := asked.Stats.Counts()
@@ -119,6 +122,12 @@ func statusOf(f *services, workers loading, shapes bool) *status.Status {
 	var names []string
 	soonest := soonestAnswers(f, &m)
 	for _, front := range env.registry.Services() {
+		if front.Asleep != nil {
+			if a := f.asleep[front.Name]; a != nil {
+				o.Services, names = append(o.Services, a.status()), append(names, front.Name)
+			}
+			continue
+		}
 		for _, entry := range front.Each() {
 			s := f.list[entry.ID]
 			one := serviceStatus(s, now, f.counted(s, &m), waiting[entry.ID])
@@ -134,7 +143,7 @@ func statusOf(f *services, workers loading, shapes bool) *status.Status {
 		o.HostLateSeconds += d.late.Seconds()
 		if d.GPU != nil {
 			part := d.GPU()
-			part.Services = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return f.serving(name).replicas[d.index] == nil })
+			part.Services = slices.DeleteFunc(slices.Clone(names), func(name string) bool { s := f.serving(name); return s == nil || s.replicas[d.index] == nil })
 			o.GPU = append(o.GPU, part)
 		}
 	}

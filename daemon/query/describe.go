@@ -176,7 +176,7 @@ func Index(services []*Service) any {
 	list := make([]entry, len(services))
 	for i, s := range services {
 		list[i] = entry{Name: s.Name, Version: ModelVersion, State: "READY"}
-		if !s.Ready() {
+		if s.Asleep != nil || !s.Ready() {
 			list[i].State, list[i].Reason = "UNAVAILABLE", s.NotReady().Reason
 		}
 	}

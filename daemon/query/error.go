@@ -34,6 +34,7 @@ const (
 	ReasonTimeout      = "timeout"         // the client was too slow
 	ReasonNotJSON      = "not_json"        // an output has no JSON form
 	ReasonLoading      = "loading"         // the service's worker has not loaded the model yet
+	ReasonUnloaded     = "unloaded"        // the model is loaded by request only, and nobody has requested it
 	ReasonGivenUp      = "given_up"        // the service failed permanently: its worker died too often, or the model cannot be served
 	ReasonQuarantined  = "quarantined"     // a worker died of the same inputs, or the query was among several that killed one
 	ReasonQueueFull    = "queue_full"      // the service's queue is full

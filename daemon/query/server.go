@@ -102,7 +102,7 @@ type codec interface {
 // write the error. When left is closed because the client has disconnected, the query is
 // cancelled, but Answer still returns only after the backend has answered.
 func (s *Server) Answer(v *Service, by codec, trace *tracing.Query, left <-chan struct{}) *Error {
-	v, gone := s.hold(v)
+	v, woken, gone := s.hold(v, left)
 	if gone != nil {
 		return gone
 	}
@@ -123,6 +123,9 @@ func (s *Server) Answer(v *Service, by codec, trace *tracing.Query, left <-chan 
 	if err := by.Decode(c); err != nil {
 		v.Stats.TurnAway(err)
 		return err
+	}
+	if !woken.IsZero() {
+		c.Arrival = woken
 	}
 	if err := v.submit(c); err != nil {
 		v.Backend.Free(v, c.Memory)
@@ -151,23 +154,43 @@ func (s *Server) Answer(v *Service, by codec, trace *tracing.Query, left <-chan 
 	return nil
 }
 
-// holdTries limits how many replacements hold follows. Each takes a reload between finding
-// a service and holding it.
+// Known returns what requests to a service are checked against, or why that is not known.
+func (s *Service) Known() (*Signature, *Error) {
+	switch sig := s.Signature(); {
+	case sig != nil:
+		return sig, nil
+	case s.Asleep != nil:
+		return s.Asleep.Known(s)
+	}
+	return nil, s.NotReady()
+}
+
+// holdTries limits how many replacements hold follows. Each takes a reload or an eviction between
+// finding a service and holding it.
 const holdTries = 8
 
-// hold returns v, held, or the service that has replaced it since it was found. It fails if
-// v was removed.
-func (s *Server) hold(v *Service) (*Service, *Error) {
+// hold returns v, held, or the service that has replaced it since it was found. If its model is on
+// disk it waits until that is loaded, and returns since when: the deadline of the query counts from
+// then. It fails if v was removed, or if the query would be late.
+func (s *Server) hold(v *Service, left <-chan struct{}) (_ *Service, woken time.Time, _ *Error) {
 	for range holdTries {
-		if v.Hold() {
-			return v, nil
+		if v.Asleep != nil {
+			if woken.IsZero() {
+				woken = time.Now()
+			}
+			if err := v.Asleep.Wake(v, woken, left); err != nil {
+				v.Stats.TurnAway(err)
+				return nil, woken, err
+			}
+		} else if v.Hold() {
+			return v, woken, nil
 		}
 		name := v.Name
 		if v = s.Service([]byte(name)); v == nil {
-			return nil, NotFound("unknown model %q", name)
+			return nil, woken, NotFound("unknown model %q", name)
 		}
 	}
-	return nil, ErrUnavailable
+	return nil, woken, ErrUnavailable
 }
 
 // encode writes the response, or returns the error of the reply.

@@ -31,8 +31,26 @@ type Service struct {
 	Backend       Backend
 	Stats         *stats
 
+	// Asleep is nil if the service has workers, or is about to have them.
+	Asleep Sleeper
+
 	*condition
 	signature atomic.Pointer[Signature]
+}
+
+// Sleeper loads the models of services that are on disk. Its methods may block.
+type Sleeper interface {
+	// Wake returns nil once the model of a service is in memory. It fails if a query that
+	// arrived at a time cannot be in time then, if the model cannot be loaded, or if left is
+	// closed before.
+	Wake(s *Service, arrival time.Time, left <-chan struct{}) *Error
+
+	// Known returns what requests are checked against once the model is in memory.
+	Known(s *Service) (*Signature, *Error)
+
+	// OnDemand reports whether queries wake a service. Otherwise only a request to load it
+	// does.
+	OnDemand() bool
 }
 
 // Variant is one of several models that can answer the queries of a service. A higher
@@ -127,7 +145,11 @@ func (s *Service) Signature() *Signature { return s.signature.Load() }
 // NotReady returns the error for a service without a worker. Either the model is still
 // loading, or the service failed permanently; then the error says when it is retried.
 func (s *Service) NotReady() *Error {
-	if !s.GivenUp.Load() {
+	switch {
+	case s.Asleep != nil:
+		return &Error{Status: http.StatusServiceUnavailable, Reason: ReasonUnloaded,
+			Message: fmt.Sprintf("the model of service %s is not loaded: POST /v2/repository/models/%s/load", s.Name, s.Name)}
+	case !s.GivenUp.Load():
 		return ErrUnavailable
 	}
 	ends, left := s.TriedAgain()
@@ -150,11 +172,12 @@ func (s *Service) TriedAgain() (text string, left time.Duration) {
 
 // AnyReady reports whether the daemon counts as ready with these services. With all set,
 // every service must be ready. Otherwise one must be, and none may still be loading for the
-// first time: a permanently failed service does not keep the others from serving.
+// first time: a permanently failed service does not keep the others from serving, and neither
+// does one whose model is on disk because nobody has asked for it.
 func AnyReady(list []*Service, all bool) (ready bool) {
 	for _, s := range list {
 		switch {
-		case s.Ready():
+		case s.Ready(), s.Asleep != nil:
 			ready = true
 		case all, s.Signature() == nil && !s.GivenUp.Load():
 			return false
@@ -166,8 +189,11 @@ func AnyReady(list []*Service, all bool) (ready bool) {
 // SetReady sets whether a worker of the service is running.
 func (s *Service) SetReady(ready bool) { s.ready.Store(ready) }
 
-// Ready reports whether the model is known and a worker is running.
-func (s *Service) Ready() bool { return s.ready.Load() && s.signature.Load() != nil }
+// Ready reports whether the service answers queries: the model is known and a worker is
+// running, or one is started for the first of them.
+func (s *Service) Ready() bool {
+	return s.ready.Load() && s.signature.Load() != nil || s.Asleep != nil && s.Asleep.OnDemand()
+}
 
 // hasVariants returns an error that names the parameter key if the service has no variants.
 func (s *Service) hasVariants(key string) *Error {
@@ -194,42 +220,43 @@ func (s *Service) Mergeable() bool {
 }
 
 // Registry holds the published services. Any goroutine may read it while another publishes.
-// A published list is immutable; Publish replaces it as a whole.
+// What was published is immutable; Publish replaces it as a whole.
 type Registry struct {
-	now atomic.Pointer[[]*Service]
+	now atomic.Pointer[published]
+}
+
+type published struct {
+	list  []*Service
+	named map[string]*Service
 }
 
 // Publish replaces the services.
-func (r *Registry) Publish(list []*Service) { r.now.Store(&list) }
+func (r *Registry) Publish(list []*Service) {
+	p := &published{list, make(map[string]*Service, len(list))}
+	for _, s := range list {
+		p.named[s.Name] = s
+	}
+	r.now.Store(p)
+}
 
 // InOrder sorts services by the position of their name in names and returns list. A name
 // may also be SERVICE/VARIANT; the first one of a service counts. Services without a name
 // in the list come last.
 func InOrder(list []*Service, names []string) []*Service {
-	at := func(s *Service) int {
-		for i, name := range names {
-			if of, _, _ := strings.Cut(name, "/"); of == s.Name {
-				return i
-			}
-		}
-		return len(names)
+	at := make(map[string]int, len(names))
+	for i := len(names) - 1; i >= 0; i-- {
+		of, _, _ := strings.Cut(names[i], "/")
+		at[of] = i - len(names)
 	}
-	slices.SortStableFunc(list, func(a, b *Service) int { return at(a) - at(b) })
+	slices.SortStableFunc(list, func(a, b *Service) int { return at[a.Name] - at[b.Name] })
 	return list
 }
 
 // Services implements Host.
-func (r *Registry) Services() []*Service { return *r.now.Load() }
+func (r *Registry) Services() []*Service { return r.now.Load().list }
 
 // Service implements Host.
-func (r *Registry) Service(name []byte) *Service {
-	for _, s := range *r.now.Load() {
-		if s.Name == string(name) {
-			return s
-		}
-	}
-	return nil
-}
+func (r *Registry) Service(name []byte) *Service { return r.now.Load().named[string(name)] }
 
 // Running returns the service with this name, or that behind a variant if the name is
 // SERVICE/VARIANT. It returns nil if there is none.

@@ -32,7 +32,7 @@ type stats struct {
 
 // TurnedAwayFor lists the reasons for which a valid query may be rejected before the
 // scheduler sees it. The scheduler counts its own rejections.
-var TurnedAwayFor = [...]string{ReasonLoading, ReasonGivenUp, ReasonQuarantined, ReasonNoMemory, ReasonQueueFull, ReasonDraining}
+var TurnedAwayFor = [...]string{ReasonLoading, ReasonUnloaded, ReasonGivenUp, ReasonQuarantined, ReasonNoMemory, ReasonQueueFull, ReasonDraining}
 
 // TurnAway counts a query that did not reach the scheduler, if its reason is in
 // [TurnedAwayFor].
@@ -97,7 +97,7 @@ var failureNames = [failureKinds]string{"REJECTED", "CANCELED", "BACKEND", "OTHE
 // kindOf returns the kind of a Reason constant.
 func kindOf(reason string) failureKind {
 	switch reason {
-	case ReasonQueueFull, ReasonNoMemory, ReasonDraining, ReasonLoading, ReasonGivenUp, ReasonDeadline, ReasonCannotFinish:
+	case ReasonQueueFull, ReasonNoMemory, ReasonDraining, ReasonLoading, ReasonUnloaded, ReasonGivenUp, ReasonDeadline, ReasonCannotFinish:
 		return failureRejected
 	case ReasonCancelled:
 		return failureCancelled

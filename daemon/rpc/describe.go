@@ -36,11 +36,8 @@ func (s protocol) loaded(name, version string) (*query.Service, *query.Signature
 	if err != nil {
 		return nil, nil, err
 	}
-	sig := v.Signature()
-	if sig == nil {
-		return nil, nil, v.NotReady()
-	}
-	return v, sig, nil
+	sig, err := v.Known()
+	return v, sig, err
 }
 
 // ServerLive reports whether the scheduler goroutine makes progress.

@@ -54,7 +54,7 @@ func Policies() []string {
 func newPolicy(name string, w *world) (policy, error) {
 	switch name {
 	case Daemon:
-		return residency.New(w.Memory, 1), nil
+		return residency.New(w.Memory, 0, 1), nil
 	case fixed:
 		return newFixed(w), nil
 	}

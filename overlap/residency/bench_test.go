@@ -9,7 +9,7 @@ import (
 
 // full returns a set of 1,000 models, of which so many are in memory.
 func full(fit int) *Set {
-	s := New(int64(fit)*10, 1)
+	s := New(int64(fit)*10, 0, 1)
 	random := rand.New(rand.NewPCG(1, 2))
 	for id := range 1000 {
 		s.Put(0, id, Model{Target: time.Duration(random.IntN(2000)) * time.Millisecond, Bytes: 10, Load: time.Second})

@@ -24,7 +24,7 @@ type world struct {
 const modelsInWorld = 6
 
 func newWorld(t *rapid.T) *world {
-	w := &world{Set: New(100, rapid.IntRange(1, 2).Draw(t, "loads")), t: t, bytes: map[int]int64{}, pending: map[int]bool{}}
+	w := &world{Set: New(100, rapid.IntRange(0, 3).Draw(t, "places"), rapid.IntRange(1, 2).Draw(t, "loads")), t: t, bytes: map[int]int64{}, pending: map[int]bool{}}
 	for id := range modelsInWorld {
 		w.put(id)
 	}
@@ -51,6 +51,9 @@ func (w *world) act() {
 		w.log = append(w.log, step)
 		if step.Load {
 			w.loads = append(w.loads, step.Model)
+			if n := len(w.resident) + len(w.loading); n > w.places {
+				w.t.Fatalf("%d models are in memory, and there are %d places", n, w.places)
+			}
 			if !w.grown && w.used > w.limit {
 				w.t.Fatalf("%d bytes are taken", w.used)
 			}
@@ -164,7 +167,7 @@ func TestRandom(t *testing.T) {
 // time, at the latest after a turn of each of the others.
 func TestNobodyIsLockedOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := New(100, 1)
+		s := New(100, 0, 1)
 		n := rapid.IntRange(2, 6).Draw(t, "models")
 		bound, seen := time.Duration(0), make([]bool, n)
 		rates := make([]int, n)

@@ -35,6 +35,7 @@
 package residency
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -79,6 +80,10 @@ const (
 	Leaving        // its memory is being freed
 )
 
+func (s State) String() string {
+	return [...]string{"on disk", "waiting", "loading", "in memory", "leaving"}[s]
+}
+
 // Step is what a [Set] wants done: to load a model, or to evict it.
 type Step struct {
 	Model int
@@ -101,7 +106,8 @@ type Set struct {
 	used     int64 // by models that are in memory, loading, leaving, or next to load
 	leaving  int64 // the part of used that is being freed
 	promised int64 // bytes of the queue that used does not count yet
-	loads    int   // how many models may load at the same time
+	places   int   // how many models there may be in memory
+	loads    int   // how many may load at the same time
 
 	models   map[int]*entry
 	resident []*entry // in memory
@@ -135,10 +141,13 @@ type entry struct {
 	blocked  time.Duration // since then it is first in the queue without room, if it is not 0
 }
 
-// New returns an empty set of models for a memory of so many bytes, of which up to loads models load
-// at the same time.
-func New(bytes int64, loads int) *Set {
-	return &Set{limit: bytes, loads: max(loads, 1), models: map[int]*entry{}}
+// New returns an empty set of models for a memory of so many bytes, in which there may be up to places
+// models, 0 for any number. Up to loads of them load at the same time.
+func New(bytes int64, places, loads int) *Set {
+	if places == 0 {
+		places = math.MaxInt32
+	}
+	return &Set{limit: bytes, places: places, loads: max(loads, 1), models: map[int]*entry{}}
 }
 
 // Put adds a model, which is on disk, or changes what is known of one.
@@ -183,6 +192,14 @@ func (s *Set) State(id int) State {
 		return e.state
 	}
 	return OnDisk
+}
+
+// Taken returns how many bytes are taken for a model.
+func (s *Set) Taken(id int) int64 {
+	if e := s.models[id]; e != nil {
+		return e.taken
+	}
+	return 0
 }
 
 // Used returns how many bytes are taken, and how many there are.
@@ -303,12 +320,15 @@ func (s *Set) Next(now time.Duration) (Step, bool) {
 	return Step{Model: e.id, Load: true}, true
 }
 
-// Loaded records that a model is in memory, or still is, and how many bytes it takes. If that is more
-// than predicted, others are evicted.
+// Loaded records that a model is in memory, still or from the start, and how many bytes it takes. If
+// that is more than predicted, others are evicted.
 func (s *Set) Loaded(now time.Duration, id int, bytes int64) {
 	e := s.models[id]
-	if e == nil || e.state != Loading && e.state != InMemory {
+	if e == nil || e.state == Waiting || e.state == Leaving {
 		return
+	}
+	if e.state == OnDisk { // it was loaded before this set was asked
+		s.to(now, e, InMemory)
 	}
 	if e.state == Loading {
 		e.Load = max((e.Load+now-e.since)/2, 1)
@@ -470,7 +490,8 @@ func (s *Set) want(now time.Duration, e *entry, inTime bool) bool {
 // for all bytes: if some of them were free, they would save the next load an eviction.
 func (s *Set) choose(now time.Duration, bytes int64, urgent bool) (cost float64, evicts, ok bool) {
 	need := s.used - s.leaving + s.promised + bytes - s.limit
-	if need <= 0 {
+	places := s.crowded(len(s.queue) + 1)
+	if need <= 0 && places <= 0 {
 		return 0, false, true
 	}
 	s.gather(now, urgent)
@@ -479,7 +500,8 @@ func (s *Set) choose(now time.Duration, bytes int64, urgent bool) (cost float64,
 		if need <= bytes { // others are for those that wait
 			cost += v.worth
 		}
-		if need -= v.bytes; need <= 0 {
+		places--
+		if need -= v.bytes; need <= 0 && places <= 0 {
 			return max(cost, v.density*float64(bytes)), true, true
 		}
 	}
@@ -490,23 +512,28 @@ func (s *Set) choose(now time.Duration, bytes int64, urgent bool) (cost float64,
 // are being freed. It reports false, and evicts nothing, if that is not possible. If models have grown
 // beyond the memory (bytes is 0), it evicts what it can.
 func (s *Set) free(now time.Duration, bytes int64, urgent bool) bool {
-	need := s.used - s.leaving + bytes - s.limit
-	if need <= 0 {
+	need, places := s.used-s.leaving+bytes-s.limit, 0
+	if bytes > 0 {
+		places = s.crowded(1)
+	}
+	if need <= 0 && places <= 0 {
 		return true
 	}
-	room := s.gather(now, urgent)
-	if room < need && !urgent {
-		room = s.gather(now, true) // what is promised is kept
-	}
-	if room < need && bytes > 0 {
+	fits := func(room int64) bool { return room >= need && len(s.candidates) >= places }
+	if !fits(s.gather(now, urgent)) && (urgent || !fits(s.gather(now, true))) && bytes > 0 { // what is promised is kept
 		return false
 	}
-	for need > 0 && len(s.candidates) > 0 {
+	for (need > 0 || places > 0) && len(s.candidates) > 0 {
 		v := s.candidates.pop()
-		need -= v.bytes
+		need, places = need-v.bytes, places-1
 		s.evict(now, s.models[v.id])
 	}
 	return need <= 0
+}
+
+// crowded returns how many models in memory have to go so that so many others have places.
+func (s *Set) crowded(others int) int {
+	return len(s.resident) + len(s.loading) + others - s.places
 }
 
 // gather makes a heap of the models that may be evicted, and returns how many bytes they take.

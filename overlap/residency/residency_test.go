@@ -66,7 +66,7 @@ const (
 )
 
 func newScript(t *testing.T, bytes int64, targets ...time.Duration) *script {
-	s := &script{Set: New(bytes, 1), t: t}
+	s := &script{Set: New(bytes, 0, 1), t: t}
 	for id, target := range targets {
 		s.Put(0, id, Model{Target: target, Bytes: 10, Load: time.Second})
 	}
@@ -552,7 +552,7 @@ func TestExplicit(t *testing.T) {
 
 // TestLoadsAtOnce: several models load at the same time, and their queries are told so.
 func TestLoadsAtOnce(t *testing.T) {
-	s := New(100, 2)
+	s := New(100, 0, 2)
 	for id := range 4 {
 		s.Put(0, id, Model{Target: canWait, Bytes: 10, Load: time.Second})
 	}
