@@ -43,6 +43,9 @@ type Daemon struct {
 	devices pool
 	backend *loop.Backend
 
+	// residents is nil if all models are loaded at the start.
+	residents *residents
+
 	// recorder is nil without metrics.
 	recorder *metrics.Recorder
 
@@ -132,8 +135,12 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	if len(d.gpus) > 0 || c.Emulated() {
 		o.Processors = 0 // driver calls block, and an emulated device polls for the end of a span
 	}
-	if err = d.openLoop(&c, &o); err != nil || o.Offline {
+	loaded := c.AtStart()
+	if err = d.openLoop(&loaded, &o); err != nil || o.Offline {
 		return d, err
+	}
+	if c.Load != config.LoadAtStart {
+		d.residents = newResidents(d, &c)
 	}
 	return d, d.openEndpoints(&c, &o)
 }
@@ -396,6 +403,12 @@ func (d *Daemon) saveProfiles() {
 func (d *Daemon) start() error {
 	// The loop must run before workers report events to it.
 	d.backend.Begin()
+	if d.residents != nil {
+		c := d.Config()
+		d.backend.Order(c.Names())
+		d.residents.admit(&c, c.Services...)
+		d.running.Go(d.residents.run)
+	}
 	for _, u := range d.devices {
 		if u.part != nil && d.devices.firstOn(u.part) == u {
 			d.watchGPU(u.part)

@@ -160,6 +160,9 @@ type published struct {
 
 	// decisions is nil without a decision log.
 	decisions decisionLog
+
+	// residents is nil if all models are loaded at the start.
+	residents *residents
 }
 
 // decisionLog is a journal.Writer. Tests replace it.
@@ -169,7 +172,7 @@ type decisionLog interface {
 
 // published returns what the daemon says about itself.
 func (d *Daemon) published() *published {
-	p := &published{backend: d.backend, devices: d.devices, recorder: d.recorder, tracer: d.tracer, state: d.state}
+	p := &published{backend: d.backend, devices: d.devices, recorder: d.recorder, tracer: d.tracer, state: d.state, residents: d.residents}
 	// A nil *journal.Writer in the interface would not be nil.
 	if d.decisions != nil {
 		p.decisions = d.decisions
@@ -196,6 +199,7 @@ func (p *published) scrape() (s metrics.Scrape) {
 // weigh adds the current memory of the workers to a status.
 func (p *published) weigh(s *status.Status) {
 	s.Services = slices.Clone(s.Services) // others share the slice
+	p.residents.show(s)
 	for i := range s.Services {
 		to := &s.Services[i]
 		for _, u := range p.devices {

@@ -72,7 +72,11 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 	if _, err := textfile.Within(ctx, "tokens and certificates", access); err != nil {
 		return nil, err
 	}
-	r := &reload{backend: d.backend, devices: d.devices, config: &d.config, ctx: ctx, next: applied, progress: progress}
+	r := &reload{backend: d.backend, devices: d.devices, residents: d.residents, config: &d.config, ctx: ctx, next: applied, progress: progress}
+	if r.residents != nil {
+		r.residents.changing.Lock()
+		defer r.residents.changing.Unlock()
+	}
 	if err := r.compare(old, next); err != nil {
 		return nil, err
 	}
@@ -166,6 +170,9 @@ type reload struct {
 	config  *effective
 	ctx     context.Context
 
+	// residents is nil if all models are loaded at the start.
+	residents *residents
+
 	// next is the new configuration without what needs a restart.
 	next     config.Config
 	progress func(config.Step)
@@ -210,8 +217,10 @@ func (r *reload) run(steps []change) error {
 		switch {
 		case len(c.next) == 0:
 			err = r.remove(c.old)
-		case c.stay:
+		case c.stay && !r.asleep(c.next[0]):
 			err = r.retarget(c.next[0])
+		case len(c.old) == 0 && r.mayRest(c.next[0]):
+			r.ended(c.next[0], nil)
 		case len(c.old) == 0:
 			var fault error
 			_, fault, err = r.load(c.next[0], false)
@@ -242,6 +251,7 @@ func (r *reload) remove(removed []string) error {
 		if !r.backend.TakeAway(name, gone[i]) {
 			return ErrStopping
 		}
+		r.residents.forget(name)
 		r.config.hold(&r.next, name)
 	}
 	limit, cancel := context.WithTimeout(r.ctx, removalTimeout)
@@ -268,6 +278,17 @@ func (r *reload) retarget(name string) error {
 	}
 	r.ended(name, err)
 	return nil
+}
+
+// asleep reports whether the model of a service is on disk.
+func (r *reload) asleep(name string) bool {
+	s := r.backend.Service([]byte(name))
+	return s != nil && s.Asleep != nil
+}
+
+// mayRest reports whether a service need not be loaded: nobody has asked for it.
+func (r *reload) mayRest(name string) bool {
+	return r.residents != nil && !r.next.Stays(r.next.Service(name)) && (r.asleep(name) || r.backend.Service([]byte(name)) == nil)
 }
 
 // moved returns the new places of a service. Existing workers are kept.
@@ -404,6 +425,9 @@ func (r *reload) ended(name string, err error) {
 		return
 	}
 	r.config.hold(&r.next, name)
+	if s := r.next.Service(name); r.residents != nil && s != nil {
+		r.residents.admit(&r.next, *s)
+	}
 	r.progress(config.Step{Service: name, State: config.StepDone})
 }
 

@@ -81,7 +81,7 @@ func prepare(dir string) error {
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building overlapd: %w\n%s", err, out)
 	}
-	for _, name := range []string{"tiny_add", "tiny_mlp", "tiny_cnn", "tiny_bert"} {
+	for _, name := range []string{"tiny_add", "tiny_identity", "tiny_mlp", "tiny_cnn", "tiny_bert"} {
 		if _, err := zoo.Build(name, modelDir, 1, nil); err != nil {
 			return err
 		}

@@ -74,6 +74,9 @@ type Status struct {
 	// stop.
 	Draining bool `json:"draining,omitempty"`
 
+	// Memory is nil if all models are loaded at the start.
+	Memory *Memory `json:"memory,omitempty"`
+
 	// NotStored says what cannot be written to the state folder at the moment, and why.
 	NotStored []string `json:"not_stored,omitempty"`
 
@@ -239,6 +242,11 @@ type Service struct {
 	EngineSeconds float64 `json:"engine_seconds"`
 	DeviceSeconds float64 `json:"device_seconds,omitempty"`
 
+	// State is where the model is, and MemoryBytes what is accounted for it. Both are empty if all
+	// models are loaded at the start.
+	State       string `json:"state,omitempty"`
+	MemoryBytes int64  `json:"memory_bytes,omitempty"`
+
 	// Memory, filled in when the status is read: what is in use of the service's
 	// intermediate_bytes, and the resident memory of its worker, 0 if that is not known.
 	IntermediateBytes int64 `json:"intermediate_bytes"`
@@ -265,6 +273,16 @@ type Service struct {
 	Restarts uint64 `json:"-"`
 
 	InputBytes int64 `json:"-"`
+}
+
+// Memory is the memory of all models, and how often one of them was loaded, evicted, or could not be
+// loaded.
+type Memory struct {
+	UsedBytes  int64  `json:"used_bytes"`
+	LimitBytes int64  `json:"limit_bytes"`
+	Loads      uint64 `json:"loads"`
+	Evictions  uint64 `json:"evictions"`
+	Failures   uint64 `json:"failures"`
 }
 
 // Nonzero holds counts by reason. Its JSON omits those that are 0.

@@ -26,7 +26,9 @@ import (
 // NewDaemon returns a daemon whose workers are processes of this binary. Serve, profile and demo all make
 // theirs here, so that they accept the same models and give the same reasons.
 func NewDaemon(c config.Config, o daemon.Options) (*daemon.Daemon, error) {
-	if err := daemon.CheckModels(&c); err != nil {
+	// A damaged model that is loaded later keeps nobody else from serving.
+	atStart := c.AtStart()
+	if err := daemon.CheckModels(&atStart); err != nil {
 		return nil, err
 	}
 	if !c.Emulated() {

@@ -251,10 +251,13 @@ func greeting(program string, addr net.Addr, c config.Config) string {
 `, curl, url, s.Name)
 		}
 	}
-	fmt.Fprintf(&b, "  %s bench serve --url %s --service %s --rate 4 --duration 10s%s\n\n", program, url, strings.Join(names, ","), authority)
+	fmt.Fprintf(&b, "  %s bench serve --url %s --service %s --rate 4 --duration 10s%s\n\n", program, url, strings.Join(names[:min(len(names), mostNamed)], ","), authority)
 	fmt.Fprintf(&b, "Ctrl-C stops the daemon after it has answered the accepted requests.\n\n")
 	return b.String()
 }
+
+// mostNamed is how many services the first messages name.
+const mostNamed = 4
 
 // onHangup begins a reload with each SIGHUP, one after the other, until
 // stopping ends. A terminal that is gone sends SIGHUP as well. It stops the

@@ -37,7 +37,7 @@ type family struct {
 }
 
 // families lists all metrics in the order in which they are documented.
-var families = describe(tritonFamilies, serviceFamilies, loadFamilies, schedulerFamilies, predictionFamilies, tracingFamilies, storageFamilies, gpuFamilies)
+var families = describe(tritonFamilies, serviceFamilies, loadFamilies, schedulerFamilies, predictionFamilies, tracingFamilies, memoryFamilies, storageFamilies, gpuFamilies)
 
 // describe concatenates lists of families and creates their descriptions.
 func describe(lists ...[]family) (all []family) {
@@ -415,6 +415,15 @@ var tracingFamilies = []family{
 	whole("overlapd_trace_spans_failed_total", counter, "Trace spans that could not be sent to the collector.", func(s *scrape) uint64 { return s.Traces.Failed }),
 }
 
+// memoryFamilies describe the memory of models. They are 0 if all models are loaded at the start.
+var memoryFamilies = []family{
+	whole("overlapd_models_memory_bytes", gauge, "Memory of the models that are loaded.", func(s *scrape) int64 { return s.memory().UsedBytes }),
+	whole("overlapd_models_memory_limit_bytes", gauge, "Memory that models may take together.", func(s *scrape) int64 { return s.memory().LimitBytes }),
+	whole("overlapd_model_loads_total", counter, "Models loaded because a query or a request asked for them.", func(s *scrape) uint64 { return s.memory().Loads }),
+	whole("overlapd_model_evictions_total", counter, "Models evicted for others, or unloaded by request.", func(s *scrape) uint64 { return s.memory().Evictions }),
+	whole("overlapd_model_load_failures_total", counter, "Loads of models that failed.", func(s *scrape) uint64 { return s.memory().Failures }),
+}
+
 // storageFamilies describe what cannot be stored. None of it stops the daemon from serving.
 var storageFamilies = []family{
 	whole("overlapd_state_file_lost", gauge, "1 if the state file was damaged or replaced while in use: nothing is stored until the daemon restarts.",
@@ -505,6 +514,14 @@ func (s *scrape) devices() []status.Device {
 		return s.Status.Pool
 	}
 	return []status.Device{{Rounds: s.Status.Rounds, BusySeconds: s.Status.BusySeconds}}
+}
+
+// memory returns the memory of models.
+func (s *scrape) memory() status.Memory {
+	if m := s.Status.Memory; m != nil {
+		return *m
+	}
+	return status.Memory{}
 }
 
 // predictors returns the predictor of each kind of device.
