@@ -1,0 +1,144 @@
+package tokenizer
+
+import (
+	"unicode"
+	"unicode/utf8"
+)
+
+// addedToken is a token that is cut out of a text before anything else happens to it.
+type addedToken struct {
+	Content    string
+	SingleWord bool `json:"single_word"` // only where no letter, digit or mark is next to it
+	LeftStrip  bool `json:"lstrip"`      // takes the white space before it
+	RightStrip bool `json:"rstrip"`      // takes the white space behind it
+	Normalized bool // is looked for, normalized, in the normalized text
+}
+
+// addedTokens are the added tokens of a file.
+type addedTokens struct {
+	byID       map[int32]addedToken
+	ids        map[string]int32 // by content
+	asWritten  *trie            // nil if there are none
+	normalized *trie            // nil if there are none
+}
+
+// newAddedTokens gives the tokens their IDs: that of the vocabulary, or the next free one. The IDs in
+// the file do not count; the reference ignores them too.
+func newAddedTokens(tokens []addedToken, words *vocabulary, normalize normalizer) addedTokens {
+	a := addedTokens{byID: make(map[int32]addedToken), ids: make(map[string]int32)}
+	// The next free ID is the number of words, even if the IDs of a vocabulary have gaps.
+	next := int32(words.size)
+	for _, token := range tokens {
+		if token.Content == "" {
+			continue
+		}
+		id, ok := a.ids[token.Content]
+		if !ok {
+			id = words.find(token.Content)
+		}
+		if id == none {
+			id = next
+			next++
+		}
+		a.ids[token.Content] = id
+		a.byID[id] = token
+	}
+	var asWritten, normalized []entry
+	for id, token := range a.byID {
+		// What is normalized away cannot be found.
+		switch {
+		case !token.Normalized:
+			asWritten = append(asWritten, entry{token.Content, id})
+		case normalize.of == nil:
+			normalized = append(normalized, entry{token.Content, id})
+		default:
+			if content, _ := normalize.of(token.Content); content != "" {
+				normalized = append(normalized, entry{content, id})
+			}
+		}
+	}
+	a.asWritten, a.normalized = newWords(asWritten), newWords(normalized)
+	return a
+}
+
+// newWords returns a trie of entries, or nil, so that a text need not be searched if there are none.
+func newWords(entries []entry) *trie {
+	if len(entries) == 0 {
+		return nil
+	}
+	return newTrie(entries)
+}
+
+// split appends a piece, cut where words are found: the longest at the leftmost place.
+func (a addedTokens) split(pieces []piece, p piece, words *trie) []piece {
+	if words == nil {
+		return appendPiece(pieces, p, 0, len(p.text))
+	}
+	// Tokens that strip white space may overlap with those behind them: then from goes back. The reference
+	// does the same.
+	text := p.text
+	from := 0                  // what is before it has been appended
+	spaceFrom, spaceTo := 0, 0 // white space that was looked at last
+	for at := 0; at < len(text); {
+		id, length := words.longest(0, text[at:])
+		if length == 0 {
+			at++
+			continue
+		}
+		start, stop := at, at+length
+		at = stop
+		token := a.byID[id]
+		// The search goes on behind the token even if it does not count here.
+		if token.SingleWord && (endsInWord(text[:start]) || startsInWord(text[stop:])) {
+			continue
+		}
+		if token.LeftStrip {
+			for start > from {
+				r, size := utf8.DecodeLastRuneInString(text[from:start])
+				if !unicode.IsSpace(r) {
+					break
+				}
+				start -= size
+			}
+			start = max(start, from)
+		}
+		// A run of white space is looked at once, even if it is full of tokens.
+		if token.RightStrip {
+			if stop < spaceFrom || stop >= spaceTo {
+				spaceFrom, spaceTo = stop, stop+spaceLength(text[stop:])
+			}
+			stop = spaceTo
+		}
+		if from < start {
+			pieces = appendPiece(pieces, p, from, start)
+		}
+		pieces = append(pieces, piece{id: id})
+		from = stop
+	}
+	if from < len(text) {
+		pieces = appendPiece(pieces, p, from, len(text))
+	}
+	return pieces
+}
+
+// endsInWord reports whether a text ends in a letter, a digit or a mark.
+func endsInWord(text string) bool {
+	r, size := utf8.DecodeLastRuneInString(text)
+	return size > 0 && wordChars.has(r)
+}
+
+// startsInWord reports whether a text starts with a letter, a digit or a mark.
+func startsInWord(text string) bool {
+	r, size := utf8.DecodeRuneInString(text)
+	return size > 0 && wordChars.has(r)
+}
+
+// spaceLength returns the length of the white space that a text starts with.
+func spaceLength(text string) int {
+	for i, r := range text {
+		if !unicode.IsSpace(r) {
+			return i
+		}
+	}
+	return len(text)
+}

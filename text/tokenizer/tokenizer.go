@@ -1,0 +1,242 @@
+package tokenizer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/overlapd/overlapd/internal/textfile"
+)
+
+// maxFile is the limit in bytes on a file; the largest in use have some 40 MB.
+const maxFile = 256 << 20
+
+// Tokenizer turns text into token IDs as a tokenizer.json says. Several goroutines may use it at once.
+type Tokenizer struct {
+	added      addedTokens
+	normalize  normalizer // its function is nil if there is none
+	splitters  []splitter
+	model      model
+	template   template
+	truncation *truncation // nil if the file has none
+	padID      int64
+	padType    int64
+}
+
+// Read reads a tokenizer.json.
+func Read(file string) (*Tokenizer, error) {
+	// A device or a pipe could block, or never end.
+	text, err := textfile.ReadRegular(file, maxFile)
+	if err != nil {
+		return nil, err
+	}
+	t, err := Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return t, nil
+}
+
+// Parse reads the text of a tokenizer.json. It names the component that it does not support, and those
+// that it does.
+func Parse(text []byte) (*Tokenizer, error) {
+	var file struct {
+		Truncation    *truncation
+		Padding       *padding
+		Added         []addedToken `json:"added_tokens"`
+		Normalizer    json.RawMessage
+		PreTokenizer  json.RawMessage `json:"pre_tokenizer"`
+		PostProcessor json.RawMessage `json:"post_processor"`
+		Model         json.RawMessage
+	}
+	if err := json.Unmarshal(text, &file); err != nil {
+		return nil, fmt.Errorf("not a tokenizer.json: %w", err)
+	}
+	if absent(file.Model) {
+		return nil, fmt.Errorf("not a tokenizer.json: it has no model")
+	}
+	if len(file.Added) > maxAdded {
+		return nil, fmt.Errorf("added_tokens has %d entries; the limit is %d", len(file.Added), maxAdded)
+	}
+	t := &Tokenizer{truncation: file.Truncation}
+	var err error
+	if t.model, err = newModel(file.Model); err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	if t.normalize, err = optional("normalizer", file.Normalizer, normalizers); err != nil {
+		return nil, err
+	}
+	if t.splitters, err = optional("pre_tokenizer", file.PreTokenizer, preTokenizers); err != nil {
+		return nil, err
+	}
+	if t.template, err = optional("post_processor", file.PostProcessor, postProcessors); err != nil {
+		return nil, err
+	}
+	if t.template.single == nil {
+		t.template = bare
+	}
+	if t.truncation != nil {
+		if err := t.truncation.validate(); err != nil {
+			return nil, err
+		}
+	}
+	t.added = newAddedTokens(file.Added, t.model.words(), t.normalize)
+	t.padID, t.padType = t.padding(file.Padding)
+	return t, nil
+}
+
+// padding is what a file says of padding; how far is up to the caller.
+type padding struct {
+	ID   uint32 `json:"pad_id"`
+	Type uint32 `json:"pad_type_id"`
+}
+
+// padding returns the token to pad with: what the file says, or else the token that is called so.
+func (t *Tokenizer) padding(p *padding) (id, typ int64) {
+	if p != nil {
+		return int64(p.ID), int64(p.Type)
+	}
+	for _, name := range []string{"[PAD]", "<pad>", "<|pad|>"} {
+		if id, ok := t.added.ids[name]; ok {
+			return int64(id), 0
+		}
+		if id := t.model.words().find(name); id != none {
+			return int64(id), 0
+		}
+	}
+	return 0, 0
+}
+
+// Pad returns the ID and the segment to pad with.
+func (t *Tokenizer) Pad() (id, typ int64) { return t.padID, t.padType }
+
+// Encode returns the tokens of a text, or of a pair of texts if pair is not nil, with special tokens,
+// truncated to at most limit tokens. A limit of 0 leaves it to the file, which may have a limit. Bytes
+// that are not UTF-8 count as U+FFFD. Encode takes time in proportion to the text and gives up soon
+// after ctx has ended. The other errors are ErrUnknown and those of a text that cannot be truncated as
+// the file says.
+func (t *Tokenizer) Encode(ctx context.Context, text string, pair *string, limit int) (Encoding, error) {
+	parts := t.template.single
+	if pair != nil {
+		parts = t.template.pair
+	}
+	c := t.truncation
+	if limit > 0 {
+		limited := truncation{Direction: right, Strategy: longest}
+		if c != nil {
+			limited = *c
+		}
+		limited.MaxLength = min(limit, maxTokens)
+		c = &limited
+	}
+	if c != nil && c.MaxLength < added(parts) {
+		return Encoding{}, fmt.Errorf("the limit of %d tokens has no room for the %d special tokens", c.MaxLength, added(parts))
+	}
+
+	// Tokens that truncation drops need not be made: it shows with one more than the limit that there were
+	// more, and nothing else of them matters.
+	s := scratches.Get().(*scratch)
+	defer s.release()
+	s.ctx = ctx
+	most := unlimited
+	if c != nil {
+		most = c.MaxLength + 1 // so that it shows whether there were more
+	}
+	if err := t.texts(text, pair, c, most, s); err != nil {
+		return Encoding{}, err
+	}
+	if c != nil && pair != nil && min(len(s.ids[0]), len(s.ids[1])) >= most && c.odd(parts) {
+		// One text gets a token more than the other, and it depends on which is longer.
+		if err := t.texts(text, pair, c, unlimited, s); err != nil {
+			return Encoding{}, err
+		}
+	}
+	texts, cut := s.ids, false
+	if c != nil {
+		first, second, err := c.lengths(len(texts[0]), len(texts[1]), c.MaxLength-added(parts), pair != nil)
+		if err != nil {
+			return Encoding{}, err
+		}
+		cut = first < len(texts[0]) || second < len(texts[1])
+		texts[0], texts[1] = c.shorten(texts[0], first), c.shorten(texts[1], second)
+	}
+	e := fill(parts, texts)
+	e.Cut = cut
+	return e, nil
+}
+
+// texts fills s.ids with the tokens of a text and its pair, without special ones. If there are more
+// than most, it may leave out some that truncation does not keep.
+func (t *Tokenizer) texts(text string, pair *string, c *truncation, most int, s *scratch) (err error) {
+	s.ids[1] = s.ids[1][:0]
+	if s.ids[0], err = t.tokens(s.ids[0][:0], text, c, most, s); err == nil && pair != nil {
+		s.ids[1], err = t.tokens(s.ids[1], *pair, c, most, s)
+	}
+	return err
+}
+
+// tokens appends the tokens of a text.
+func (t *Tokenizer) tokens(ids []int64, text string, c *truncation, most int, s *scratch) ([]int64, error) {
+	if !utf8.ValidString(text) {
+		text = string([]rune(text))
+	}
+	if err := t.pieces(text, s); err != nil {
+		return ids, err
+	}
+	// A text of a megabyte with a limit of 512 tokens is divided as a whole, but its end goes unmerged.
+	// To keep the last tokens, the last piece is first: its tokens are reversed, and then all are.
+	reversed := c != nil && c.Direction == left
+	if reversed {
+		slices.Reverse(s.pieces)
+	}
+	for _, p := range s.pieces {
+		if p.id != none {
+			ids = append(ids, int64(p.id))
+			continue
+		}
+		if err := s.spend(len(p.text)); err != nil {
+			return ids, err
+		}
+		before := len(ids)
+		var err error
+		if ids, err = t.model.tokens(ids, p.text, s); err != nil {
+			return ids, err
+		}
+		if reversed {
+			slices.Reverse(ids[before:])
+		}
+		if most != unlimited && len(ids) >= most {
+			break
+		}
+	}
+	if reversed {
+		slices.Reverse(ids)
+	}
+	return ids, nil
+}
+
+// pieces divides a text into s.pieces.
+func (t *Tokenizer) pieces(text string, s *scratch) error {
+	// Added tokens are cut out first: those as written from the text, and then those that are normalized
+	// from what was normalized between. A token is never divided further.
+	_, head := utf8.DecodeRuneInString(text)
+	whole := piece{text: text, id: none, head: head}
+	s.pieces = t.added.split(s.pieces[:0], whole, t.added.asWritten)
+	if t.normalize.of != nil || t.added.normalized != nil {
+		s.each(func(pieces []piece, p piece) []piece {
+			if t.normalize.of != nil {
+				p = normalized(p, t.normalize)
+			}
+			return t.added.split(pieces, p, t.added.normalized)
+		})
+	}
+	for _, split := range t.splitters {
+		if err := s.check(); err != nil {
+			return err
+		}
+		s.each(split)
+	}
+	return s.check()
+}
