@@ -80,6 +80,9 @@ func open(tb testing.TB, name string) *Tokenizer {
 func differs(tb testing.TB, t *Tokenizer, c testCase, want result) bool {
 	tb.Helper()
 	got, err := t.Encode(context.Background(), c.Text, c.Pair, c.Limit)
+	if strings.HasPrefix(want.Error, "Truncation error") { // we truncate all the same
+		return err != nil || !got.Cut
+	}
 	if want.Error != "" || err != nil {
 		return (want.Error != "") != (err != nil)
 	}

@@ -31,10 +31,12 @@ func newRegex(expression string) (pattern, error) {
 	// Without the look-ahead, the end is one alternative, white space, which is marked as the only group.
 	head, white := strings.CutSuffix(expression, lookahead)
 	white = white && (head == "" || strings.HasSuffix(head, "|"))
-	if !white {
+	if white {
+		head = strings.TrimSuffix(head, "|")
+	} else {
 		head = expression
 	}
-	t := translation{rest: strings.TrimSuffix(head, "|")}
+	t := translation{rest: head}
 	if err := t.all(); err != nil {
 		return nil, fmt.Errorf("regular expression %q: %w", expression, err)
 	}

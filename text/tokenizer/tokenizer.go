@@ -115,8 +115,8 @@ func (t *Tokenizer) Pad() (id, typ int64) { return t.padID, t.padType }
 // Encode returns the tokens of a text, or of a pair of texts if pair is not nil, with special tokens,
 // truncated to at most limit tokens. A limit of 0 leaves it to the file, which may have a limit. Bytes
 // that are not UTF-8 count as U+FFFD. Encode takes time in proportion to the text and gives up soon
-// after ctx has ended. The other errors are ErrUnknown and those of a text that cannot be truncated as
-// the file says.
+// after ctx has ended. Its other errors are ErrUnknown and that of a limit below the number of special
+// tokens.
 func (t *Tokenizer) Encode(ctx context.Context, text string, pair *string, limit int) (Encoding, error) {
 	parts := t.template.single
 	if pair != nil {
@@ -155,10 +155,7 @@ func (t *Tokenizer) Encode(ctx context.Context, text string, pair *string, limit
 	}
 	texts, cut := s.ids, false
 	if c != nil {
-		first, second, err := c.lengths(len(texts[0]), len(texts[1]), c.MaxLength-added(parts), pair != nil)
-		if err != nil {
-			return Encoding{}, err
-		}
+		first, second := c.lengths(len(texts[0]), len(texts[1]), c.MaxLength-added(parts))
 		cut = first < len(texts[0]) || second < len(texts[1])
 		texts[0], texts[1] = c.shorten(texts[0], first), c.shorten(texts[1], second)
 	}

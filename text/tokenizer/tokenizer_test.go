@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -112,6 +113,21 @@ func TestUnknown(t *testing.T) {
 	}
 	if _, err := tok.Encode(context.Background(), "ab", nil, 0); !errors.Is(err, ErrUnknown) {
 		t.Errorf("the error is %v, want %v", err, ErrUnknown)
+	}
+}
+
+// TestScores reads numbers that the reference does not read as the nearest.
+func TestScores(t *testing.T) {
+	for text, want := range map[string]uint64{
+		"-9.343525423345529":            0xc022afe290753a29,
+		"-11.126805305480957":           0xc02640ec9fffffff,
+		"-550457264918955352815.5":      0xc43dd7210dff076c,
+		"-20.0567059771202779142099190": 0xc0340e84486d3826,
+		"-1.4339504482183481e-05":       0xbeee12767d454735,
+	} {
+		if got, err := parseScore(text); err != nil || math.Float64bits(got) != want {
+			t.Errorf("%s is %x, %v, want %x", text, math.Float64bits(got), err, want)
+		}
 	}
 }
 

@@ -44,46 +44,32 @@ func (c *truncation) odd(parts []part) bool {
 	return c.Strategy == longest && (c.MaxLength-added(parts))%2 == 1
 }
 
-// lengths returns to how many tokens two texts are shortened, so that they have at most some together.
-// The second has none if there is only one text.
-func (c *truncation) lengths(first, second, most int, pair bool) (int, int, error) {
-	// These are the reference's rules, with its errors where a strategy cannot drop enough.
+// lengths returns to how many tokens a text, or a pair, is shortened so that it has at most some. Where the
+// strategy cannot drop enough, as if there is only one text or the other alone is too long, the reference
+// fails. Then the longer text is shortened here: a request need not know the file.
+func (c *truncation) lengths(first, second, most int) (int, int) {
 	excess := first + second - most
 	switch {
 	case excess <= 0:
-		return first, second, nil
-	case most == 0:
-		return 0, 0, nil
-	case c.Strategy == onlySecond && !pair:
-		return 0, 0, fmt.Errorf("the text has %d tokens, %d too many, and the tokenizer truncates the second text only; send a shorter one", first, excess)
-	case c.Strategy == onlyFirst:
-		if first <= excess {
-			return 0, 0, fmt.Errorf("the second text alone has %d of %d tokens, and the tokenizer truncates the first text only; send a shorter one", second, most)
-		}
-		return first - excess, second, nil
-	case c.Strategy == onlySecond:
-		if second <= excess {
-			return 0, 0, fmt.Errorf("the first text alone has %d of %d tokens, and the tokenizer truncates the second text only; send a shorter one", first, most)
-		}
-		return first, second - excess, nil
-	case !pair:
-		return most, 0, nil
+		return first, second
+	case second == 0:
+		return most, 0
+	case c.Strategy == onlyFirst && first > excess:
+		return first - excess, second
+	case c.Strategy == onlySecond && second > excess:
+		return first, second - excess
 	}
 	// The longer one is shortened until both are equal, then both.
-	short, long := min(first, second), max(first, second)
-	if short > most {
-		long = short
-	} else {
-		long = max(short, most-short)
-	}
+	short := min(first, second)
+	long := max(short, most-short)
 	if short+long > most {
 		short = most / 2
 		long = short + most%2
 	}
 	if first > second {
-		return long, short, nil
+		return long, short
 	}
-	return short, long, nil
+	return short, long
 }
 
 // shorten returns so many tokens of a text.

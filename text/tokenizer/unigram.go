@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -65,14 +66,62 @@ func (s *scored) UnmarshalJSON(raw []byte) error {
 	if comma < 1 || raw[0] != '[' {
 		return fmt.Errorf("%.40s is not a token and its score", raw)
 	}
-	number := bytes.Trim(raw[comma+1:], " \t\r\n]")
-	score, err := strconv.ParseFloat(string(number), 64)
+	number := string(bytes.Trim(raw[comma+1:], " \t\r\n]"))
+	score, err := parseScore(number)
 	if err != nil {
 		return fmt.Errorf("%.40s is not a token and its score", raw)
 	}
 	s.score = score
 	return json.Unmarshal(raw[1:comma], &s.token)
 }
+
+// parseScore reads a number as the reference does, which rounds twice: all digits to a number without a
+// point, and that divided by a power of ten. It may be off by the last bit, and between two ways of nearly
+// the same score, the bit decides.
+func parseScore(text string) (float64, error) {
+	if _, err := strconv.ParseFloat(text, 64); err != nil {
+		return 0, err
+	}
+	text, exponentText, _ := strings.Cut(strings.ToLower(text), "e")
+	exponent, _ := strconv.Atoi(exponentText)
+	digits, negative := strings.CutPrefix(text, "-")
+	var whole uint64
+	point, full := false, false
+	for _, c := range digits {
+		if c == '.' {
+			point = true
+			continue
+		}
+		digit := uint64(c - '0')
+		// Digits that do not fit are dropped: before the point, each counts as a zero.
+		full = full || whole > (math.MaxUint64-digit)/10
+		if !full {
+			whole = whole*10 + digit
+		}
+		if point && !full {
+			exponent--
+		} else if !point && full {
+			exponent++
+		}
+	}
+	score := float64(whole)
+	for ; exponent < -maxExponent && score != 0; exponent += maxExponent {
+		score /= 1e308
+	}
+	power, err := strconv.ParseFloat(fmt.Sprint("1e", min(max(exponent, -exponent), maxExponent)), 64)
+	if exponent < 0 {
+		score /= power
+	} else {
+		score *= power
+	}
+	if negative {
+		score = -score
+	}
+	return score, err
+}
+
+// maxExponent is that of the highest power of ten.
+const maxExponent = 308
 
 // tokens appends the IDs of the best way through a text. It follows the way from its end, since each place
 // knows only the token that ends there.
@@ -94,10 +143,7 @@ func (m *unigram) tokens(ids []int64, text string, s *scratch) ([]int64, error) 
 	start := int32(0)
 	for i := len(s.ends) - 1; i >= 0; i-- {
 		end := s.ends[i]
-		var err error
-		if ids, err = m.appendToken(ids, text[start:end], s.steps[end]); err != nil {
-			return ids, err
-		}
+		ids = m.appendToken(ids, text[start:end], s.steps[end])
 		start = end
 	}
 	return ids, nil
@@ -143,19 +189,19 @@ func (m *unigram) best(text string, s *scratch) error {
 }
 
 // appendToken appends the ID of a token, or those of its bytes if it is unknown.
-func (m *unigram) appendToken(ids []int64, text string, last step) ([]int64, error) {
+func (m *unigram) appendToken(ids []int64, text string, last step) []int64 {
 	id := last.id
 	// Several unknown characters may be a word together, and the word that is called <unk> is known.
 	if id == m.unknown {
 		id = m.find(text)
 	}
 	if id != none {
-		return append(ids, int64(id)), nil
+		return append(ids, int64(id))
 	}
 	if m.byteFallback {
 		if ids, ok := appendBytes(ids, text, &m.byteTokens); ok {
-			return ids, nil
+			return ids
 		}
 	}
-	return append(ids, int64(m.unknown)), nil
+	return append(ids, int64(m.unknown))
 }
