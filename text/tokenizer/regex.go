@@ -233,7 +233,7 @@ func (t *translation) escape() error {
 	case c == 'u' && len(t.rest) >= len(`\u0000`):
 		t.out.WriteString(`\x{` + t.rest[2:6] + `}`)
 		t.rest = t.rest[6:]
-	case strings.IndexByte("rntfvx", c) >= 0 || c < utf8.RuneSelf && isPunctuation(rune(c)):
+	case strings.IndexByte("rntfv", c) >= 0, isPunctuation(rune(c)), strings.HasPrefix(t.rest, `\x{`):
 		t.take(2)
 	case c == ' ':
 		t.rest = t.rest[1:]
