@@ -70,6 +70,9 @@ func TestCharsets(t *testing.T) {
 		})
 	}
 	for name, class := range classes {
+		if name == "w" {
+			class += `\x{b2}-\x{b3}\x{b9}\x{bc}-\x{be}` // as translation adds them
+		}
 		compiled := regexp.MustCompile(`^[` + class + `]$`)
 		flags(name, func(r rune) bool { return compiled.MatchString(string(r)) })
 	}

@@ -82,7 +82,7 @@ func (r regex) each(text string, yield func(start, end int)) {
 var classes = map[string]string{
 	"s":  `\t-\r\x{85}\p{Z}`,
 	"d":  class("Nd", newNd),
-	"w":  class("L", newLu, newLl, newLm, newLo) + class("M", newM) + class("Nd", newNd) + `\p{Nl}` + class("Pc", otherAlphabetic, latinNumbers),
+	"w":  class("L", newLu, newLl, newLm, newLo) + class("M", newM) + class("Nd", newNd) + `\p{Nl}` + class("Pc", otherAlphabetic),
 	"L":  class("L", newLu, newLl, newLm, newLo),
 	"Lu": class("Lu", newLu),
 	"Ll": class("Ll", newLl),
@@ -249,6 +249,9 @@ func (t *translation) class(name string, negated bool) error {
 	inside, ok := classes[name]
 	if !ok {
 		inside = `\p{` + name + `}` // Go's package tells whether there is one
+	}
+	if name == "w" && t.depth == 0 {
+		inside += class("Nd", latinNumbers) // only by itself: inside of brackets they are no part of words
 	}
 	switch {
 	case t.depth == 0 && negated:
