@@ -35,6 +35,13 @@ const (
 
 // build adds the whole network: embeddings, the encoder layers and the pooler.
 func (m bert) build(g *graph) {
+	x := m.encode(g)
+	x = g.output(x, "last_hidden_state", batched(g.elem, free("sequence"), fixed(m.hidden)))
+	g.output(m.pool(g, x), "pooler_output", batched(g.elem, fixed(m.hidden)))
+}
+
+// encode adds the embeddings and the encoder layers, and returns the hidden states.
+func (m bert) encode(g *graph) string {
 	ids := g.input("input_ids", tokens())
 	mask := g.input("attention_mask", tokens())
 	types := g.input("token_type_ids", tokens())
@@ -46,8 +53,7 @@ func (m bert) build(g *graph) {
 		x = m.attend(g, x, bias, module+".attention")
 		x = m.feedForward(g, x, module)
 	}
-	x = g.output(x, "last_hidden_state", batched(g.elem, free("sequence"), fixed(m.hidden)))
-	m.pool(g, x)
+	return x
 }
 
 func tokens() models.Type { return batched(models.Int64, free("sequence")) }
@@ -147,13 +153,12 @@ func (m bert) norm(g *graph, x, module string) string {
 	}, integer("axis", -1), float("epsilon", bertEpsilon))
 }
 
-// pool adds the second output, computed from the first token.
-func (m bert) pool(g *graph, x string) {
+// pool adds the pooler, which makes one vector from the first token of the hidden states.
+func (m bert) pool(g *graph, x string) string {
 	const module = "pooler"
 	first := g.add(module, "Gather", []string{x, g.integers("index_0", nil, 0)}, integer("axis", 1))
 	y := g.dense(first, module+".dense", m.hidden, m.hidden, forLinear(m.hidden))
-	y = g.add(module, "Tanh", []string{y})
-	g.output(y, "pooler_output", batched(g.elem, fixed(m.hidden)))
+	return g.add(module, "Tanh", []string{y})
 }
 
 // affine adds a MatMul and an Add, as exporters write a dense layer on sequences. The bias must

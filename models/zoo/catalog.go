@@ -24,6 +24,9 @@ type Entry struct {
 	Params int64 `json:"params"`
 
 	build func(*graph)
+	// beside returns the files that lie beside the model, by their paths, or is nil. A model
+	// that has such files has a folder of its own.
+	beside func() map[string]any
 }
 
 // Names returns the names of all entries, in the order in which a list should show them.
@@ -83,6 +86,10 @@ var catalog = slices.Concat(
 		{Name: "tiny_mlp", Precision: full, Summary: "two dense layers", build: tinyMLP},
 		{Name: "tiny_cnn", Precision: full, Summary: "three convolutions with a residual, 32x32 images", build: tinyCNN},
 		{Name: "tiny_bert", Precision: full, Summary: "two BERT layers of 32 hidden units, up to 64 tokens", build: bertTiny.build},
+		{Name: "text_encoder", Precision: full, Summary: "four BERT layers with tokenizer and mean pooling, for embeddings", build: textEncoder, beside: besideEncoder},
+		{Name: "text_modern", Precision: full, Summary: "as text_encoder, with rotary positions and local attention by turns", build: textModern, beside: besideEncoder},
+		{Name: "text_reranker", Precision: full, Summary: "four BERT layers with tokenizer and one score for a pair of texts", build: textScorer("relevance"), beside: besideScorer("relevance")},
+		{Name: "text_classifier", Precision: full, Summary: "four BERT layers with tokenizer and three labels", build: textScorer(textLabels...), beside: besideScorer(textLabels...)},
 	},
 )
 

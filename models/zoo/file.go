@@ -116,18 +116,24 @@ func (l *layout) write(w io.Writer, progress func(done, total int64)) error {
 // Build ensures that dir contains the file of the named model with the weights of seed, and
 // returns its path. It creates dir if needed and replaces the file atomically. A file that
 // already matches is left alone. If progress is not nil, it is called with the bytes written so
-// far and in total.
+// far and in total. A model for text is in a folder of its own, with its tokenizer.
 func Build(name, dir string, seed uint64, progress func(done, total int64)) (string, error) {
 	e, ok := Lookup(name)
 	if !ok {
 		return "", fmt.Errorf("%w: %q", errUnknown, name)
 	}
+	path, err := filepath.Join(dir, name+".onnx"), error(nil)
+	if e.beside != nil {
+		path = filepath.Join(dir, name, modelFile)
+		err = writeBeside(filepath.Join(dir, name), e.beside())
+	}
 	l := encode(e.graph(), seed)
-	path := filepath.Join(dir, name+".onnx")
-	if l.matches(path) {
+	if err == nil && l.matches(path) {
 		return path, nil
 	}
-	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
 	if err == nil {
 		err = textfile.Replace(path, func(w io.Writer) error { return l.write(w, progress) })
 	}
