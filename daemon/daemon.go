@@ -130,6 +130,9 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	if len(d.devices) == 0 {
 		d.devices = pooled(one, d.gpus)
 	}
+	if err = d.devices.readTexts(&c); err != nil {
+		return d, err
+	}
 	// The source is asked before the loop begins, which looks for a stored predictor.
 	d.state.takeSource(d.life, c.Predictor.Source, d.devices, d.log)
 	if len(d.gpus) > 0 || c.Emulated() {

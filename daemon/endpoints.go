@@ -62,7 +62,7 @@ func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 	p := d.published()
 	h := http.Options{
 		Queries: q, Access: d.access, Status: p.status, Timeline: d.backend.Timeline(), OpenMetrics: !c.Access.Metrics,
-		Lasting: d.front.lasting,
+		Broaden: d.backend.Broaden, Lasting: d.front.lasting,
 	}
 	if c.Metrics {
 		h.Metrics = p.exporter(o.Version, c.Policy)

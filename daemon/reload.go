@@ -68,6 +68,11 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 	if _, err := textfile.Within(ctx, "policies", policies); err != nil {
 		return nil, err
 	}
+	texts := func() (struct{}, error) { return struct{}{}, d.devices.readTexts(&next) }
+	if _, err := textfile.Within(ctx, "tokenizers", texts); err != nil {
+		return nil, err
+	}
+	applied = config.Applied(old, next)
 	access := func() (struct{}, error) { return struct{}{}, d.access.Reload() }
 	if _, err := textfile.Within(ctx, "tokens and certificates", access); err != nil {
 		return nil, err

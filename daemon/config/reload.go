@@ -117,15 +117,15 @@ func settings(c *Config) (list []key) {
 }
 
 // changes reports whether anything but the devices of a service has changed, and whether
-// that includes a key that its worker was started with. Changed pipelines need workers only
-// on new devices. Batch sizes need none either, because a worker accepts any; they only
+// that includes a key that its worker was started with. A changed tokenizer needs no worker,
+// and changed pipelines need them only on new devices. Batch sizes need none either, because a worker accepts any; they only
 // determine what it warms up.
 func (s *Service) changes(next *Service) (any, worker bool) {
 	if len(s.Variants) != len(next.Variants) {
 		return true, true
 	}
 	old, now := *s, *next
-	any = !reflect.DeepEqual(s.Planned, next.Planned)
+	any = !reflect.DeepEqual(s.Planned, next.Planned) || (s.Text == nil) != (next.Text == nil) || s.Text != nil && s.Text.Hash != next.Text.Hash
 	// Sizes may be set or follow from max_batch; what counts is the result.
 	old.Sizes, now.Sizes = s.MeasuredSizes(), next.MeasuredSizes()
 	var was []key

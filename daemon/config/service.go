@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/planning"
+	"github.com/overlapd/overlapd/text/export"
 )
 
 // Service is one service. A service with variants has no model of its own:
@@ -45,6 +46,15 @@ type Service struct {
 	// These sequence lengths are measured, if the model has one.
 	SeqLens []int `toml:"seq_lens" default:"[16, 64]"`
 
+	// Text becomes tokens by this file in Hugging Face's format; without it, by the
+	// tokenizer.json beside the model, if there is one.
+	Tokenizer string `toml:"tokenizer" path:"file"`
+	// Embeddings are the mean, first or last of the tokens' vectors, or the model's own output
+	// (none); auto follows the exported files, else mean.
+	Pooling string `toml:"pooling" default:"auto" oneof:"auto,mean,cls,last,none"`
+	// Embeddings are scaled to length 1; auto follows modules.json beside the model, else yes.
+	Normalize string `toml:"normalize" default:"auto" oneof:"auto,yes,no"`
+
 	// Variants are chosen by this policy file; without it, by a policy that the daemon
 	// computes.
 	Selection string `toml:"selection" path:"file"`
@@ -65,6 +75,10 @@ type Service struct {
 	// Planned is what the plan says of the service if it has pipelines, nil if not. It is no
 	// key: the file names the plan.
 	Planned *planning.Service
+
+	// Text is what the daemon has read of the tokenizer and the files beside it, nil without a
+	// tokenizer. It is no key.
+	Text *export.Text
 }
 
 // Stays reports whether the model is loaded at the start and stays in memory. Variants are chosen by

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"bytes"
 	"net/http"
 	"strconv"
 	"time"
@@ -25,7 +26,7 @@ const (
 // challenge is the WWW-Authenticate header of a 401 (RFC 6750).
 const challenge = `Bearer realm="overlapd"`
 
-// writeError writes err as the response, as a JSON object.
+// writeError writes err as the response, as a JSON object: in OpenAI's form below openAIPrefix.
 func writeError(ctx *fasthttp.RequestCtx, err *query.Error) {
 	ctx.Response.ResetBody()
 	ctx.SetStatusCode(err.Status)
@@ -39,9 +40,43 @@ func writeError(ctx *fasthttp.RequestCtx, err *query.Error) {
 	}
 	// Reuses the memory of the response's own buffer.
 	b := ctx.Response.Body()[:0]
+	if bytes.HasPrefix(ctx.URI().PathOriginal(), []byte(openAIPrefix)) {
+		ctx.Response.SetBody(appendOpenAIError(b, err))
+		return
+	}
 	b = appendString(append(b, `{"error":`...), err.Message)
 	b = appendString(append(b, `,"reason":`...), err.Reason)
 	ctx.Response.SetBody(append(b, '}'))
+}
+
+// openAIPrefix begins the paths whose clients expect OpenAI's protocol.
+const openAIPrefix = "/v1/"
+
+// openAIErrors are the types of errors in OpenAI's protocol by their status. All others from
+// 400 on are errors of the request, from 500 on of the server.
+var openAIErrors = map[int]string{
+	http.StatusUnauthorized: "authentication_error", http.StatusForbidden: "permission_error",
+}
+
+// appendOpenAIError appends an error in OpenAI's form. Its code is the reason.
+func appendOpenAIError(b []byte, err *query.Error) []byte {
+	kind := openAIErrors[err.Status]
+	switch {
+	case kind == "" && err.Status >= http.StatusInternalServerError:
+		kind = "server_error"
+	case kind == "":
+		kind = "invalid_request_error"
+	}
+	b = appendString(append(b, `{"error":{"message":`...), err.Message)
+	b = appendString(append(b, `,"type":`...), kind)
+	b = append(b, `,"param":`...)
+	if err.Parameter == "" {
+		b = append(b, "null"...)
+	} else {
+		b = appendString(b, err.Parameter)
+	}
+	b = appendString(append(b, `,"code":`...), err.Reason)
+	return append(b, "}}"...)
 }
 
 // retrySeconds returns the value of Retry-After: d in whole seconds, rounded up, at least

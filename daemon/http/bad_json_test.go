@@ -181,7 +181,7 @@ func binaryEcho(typ, shape string, size any) string {
 	return fmt.Sprintf(`{"inputs":[{"name":"X","datatype":%q,"shape":%s,"parameters":{"binary_data_size":%v}}]}`, typ, shape, size)
 }
 
-func text(s string) []byte {
+func bytesElement(s string) []byte {
 	return append(binary.LittleEndian.AppendUint32(nil, uint32(len(s))), s...)
 }
 
@@ -206,9 +206,9 @@ func TestBadBinary(t *testing.T) {
 		{"20: bytes left, no binary", "simple", simple(""), make([]byte, 1), "follow"},
 		{"20: both", "echo_FP32", `{"inputs":[{"name":"X","datatype":"FP32","shape":[1,1],"data":[1],"parameters":{"binary_data_size":4}}]}`, make([]byte, 4), "both"},
 		{"21: length 0xFFFFFFFF", "echo_BYTES", binaryEcho("BYTES", "[1,1]", 5), []byte{255, 255, 255, 255, 'a'}, "beyond"},
-		{"21: half a length", "echo_BYTES", binaryEcho("BYTES", "[1,2]", 6), append(text(""), 1, 0), "length of element 1"},
-		{"21: too few", "echo_BYTES", binaryEcho("BYTES", "[1,2]", 5), text("a"), "1 elements"},
-		{"21: too many", "echo_BYTES", binaryEcho("BYTES", "[1,1]", 10), append(text("a"), text("b")...), "2 elements"},
+		{"21: half a length", "echo_BYTES", binaryEcho("BYTES", "[1,2]", 6), append(bytesElement(""), 1, 0), "length of element 1"},
+		{"21: too few", "echo_BYTES", binaryEcho("BYTES", "[1,2]", 5), bytesElement("a"), "1 elements"},
+		{"21: too many", "echo_BYTES", binaryEcho("BYTES", "[1,1]", 10), append(bytesElement("a"), bytesElement("b")...), "2 elements"},
 		{"21: none", "echo_BYTES", binaryEcho("BYTES", "[1,1]", 0), nil, "0 elements"},
 		{"23: FP16 out as JSON", "echo_FP16", binaryEcho("FP16", "[1,1]", 2), make([]byte, 2), "request binary"},
 		{"23: BF16 out as JSON", "echo_BF16", binaryEcho("BF16", "[1,1]", 2), make([]byte, 2), "request binary"},
@@ -235,12 +235,12 @@ func TestBytesTensor(t *testing.T) {
 	s := serve(t, testLimits())
 	for _, v := range []string{"", "a\x00b", "\xff\xfe", "ä€𝄞"} {
 		head := strings.Replace(binaryEcho("BYTES", "[1,1]", 4+len(v)), "{", `{"parameters":{"binary_data_output":true},`, 1)
-		a := s.exchange(binaryRequest("echo_BYTES", head, text(v)))
-		if a.status != http.StatusOK || !strings.HasSuffix(string(a.body), string(text(v))) {
+		a := s.exchange(binaryRequest("echo_BYTES", head, bytesElement(v)))
+		if a.status != http.StatusOK || !strings.HasSuffix(string(a.body), string(bytesElement(v))) {
 			t.Errorf("%q binary: %d %q", v, a.status, a.body)
 		}
 	}
-	if a := s.exchange(binaryRequest("echo_BYTES", binaryEcho("BYTES", "[1,1]", 6), text("\xff\xfe"))); a.status != http.StatusBadRequest {
+	if a := s.exchange(binaryRequest("echo_BYTES", binaryEcho("BYTES", "[1,1]", 6), bytesElement("\xff\xfe"))); a.status != http.StatusBadRequest {
 		t.Errorf("invalid UTF-8 as JSON: %d %s", a.status, a.body)
 	} else if _, reason := a.failure(t); reason != query.ReasonNotJSON {
 		t.Errorf("reason %q", reason)

@@ -94,64 +94,67 @@ func (d *decoder) split(rest []byte) *query.Error {
 	return nil
 }
 
-// object describes a JSON object. Each member may occur once; the first required members
-// must occur. Unknown members are skipped. check is set for an object of parameters: it
-// rejects unsupported ones, and their number is limited.
-type object struct {
+// object describes a JSON object that is read into a D. Each member may occur once; the first
+// required members must occur. Unknown members are skipped. check is set for an object of
+// parameters: it rejects unsupported ones, and their number is limited.
+type object[D any] struct {
 	name     string
 	required int
-	members  []member
+	members  []member[D]
 	check    func(key []byte) *query.Error
 }
 
 // member is a member of an object and the method that reads its value.
-type member struct {
+type member[D any] struct {
 	key  string
-	read func(*decoder) *query.Error
+	read func(D) *query.Error
 }
 
 // The objects of a request, as the V2 protocol and its extensions define them.
 var (
-	requestObject = object{name: "the request", members: []member{
+	requestObject = object[*decoder]{name: "the request", members: []member[*decoder]{
 		{"id", (*decoder).id},
 		{"parameters", func(d *decoder) *query.Error { return d.object(&requestParameters) }},
 		{"inputs", func(d *decoder) *query.Error { return d.array(`"inputs"`, (*decoder).readInput) }},
 		{"outputs", func(d *decoder) *query.Error { return d.array(`"outputs"`, (*decoder).readOutput) }},
 	}}
-	requestParameters = object{name: `"parameters"`, check: query.CheckParameter[[]byte], members: []member{
+	requestParameters = object[*decoder]{name: `"parameters"`, check: query.CheckParameter[[]byte], members: []member[*decoder]{
 		{"timeout", (*decoder).timeout},
 		{"priority", (*decoder).priority},
 		{"binary_data_output", (*decoder).binaryOutput},
 		{query.ParameterVariant, (*decoder).variant},
 		{query.ParameterLeastAccuracy, (*decoder).leastAccuracy},
 	}}
-	inputObject = object{name: "an input", required: 3, members: []member{
+	inputObject = object[*decoder]{name: "an input", required: 3, members: []member[*decoder]{
 		{"name", (*decoder).inputName},
 		{"shape", func(d *decoder) *query.Error { return d.array(`"shape"`, (*decoder).dimension) }},
 		{"datatype", (*decoder).dataType},
 		{"parameters", func(d *decoder) *query.Error { return d.object(&inputParameters) }},
 		{"data", (*decoder).data},
 	}}
-	inputParameters = object{name: `"parameters"`, check: query.CheckTensorParameter[[]byte], members: []member{
+	inputParameters = object[*decoder]{name: `"parameters"`, check: query.CheckTensorParameter[[]byte], members: []member[*decoder]{
 		{"binary_data_size", (*decoder).binarySize},
 	}}
-	outputObject = object{name: "an output", required: 1, members: []member{
+	outputObject = object[*decoder]{name: "an output", required: 1, members: []member[*decoder]{
 		{"name", (*decoder).outputName},
 		{"parameters", func(d *decoder) *query.Error { return d.object(&outputParameters) }},
 	}}
-	outputParameters = object{name: `"parameters"`, check: query.CheckTensorParameter[[]byte], members: []member{
+	outputParameters = object[*decoder]{name: `"parameters"`, check: query.CheckTensorParameter[[]byte], members: []member[*decoder]{
 		{"binary_data", (*decoder).binaryData},
 	}}
 )
 
 // object reads an object.
-func (d *decoder) object(o *object) *query.Error {
-	if !d.json.take('{') {
-		return query.Invalid("%s must be an object (byte %d)", o.name, d.json.i)
+func (d *decoder) object(o *object[*decoder]) *query.Error { return readObject(&d.json, d, o) }
+
+// readObject reads an object into d.
+func readObject[D any](s *scanner, d D, o *object[D]) *query.Error {
+	if !s.take('{') {
+		return query.Invalid("%s must be an object (byte %d)", o.name, s.i)
 	}
 	seen, unknown := 0, 0
-	err := d.json.each('}', func() *query.Error {
-		key, err := d.json.key()
+	err := s.each('}', func() *query.Error {
+		key, err := s.key()
 		if err != nil {
 			return err
 		}
@@ -162,9 +165,9 @@ func (d *decoder) object(o *object) *query.Error {
 		switch {
 		case at == len(o.members):
 			unknown++
-			return d.unknown(o, key, unknown)
+			return o.unknown(s, key, unknown)
 		case seen&(1<<at) != 0:
-			return query.Invalid("%q is given twice (byte %d)", key, d.json.i)
+			return query.Invalid("%q is given twice (byte %d)", key, s.i)
 		}
 		seen |= 1 << at
 		return o.members[at].read(d)
@@ -174,7 +177,7 @@ func (d *decoder) object(o *object) *query.Error {
 	}
 	for i := range o.required {
 		if seen&(1<<i) == 0 {
-			return query.Invalid("%s has no %q (byte %d)", o.name, o.members[i].key, d.json.i)
+			return query.Invalid("%s has no %q (byte %d)", o.name, o.members[i].key, s.i).Of(o.members[i].key)
 		}
 	}
 	return nil
@@ -182,7 +185,7 @@ func (d *decoder) object(o *object) *query.Error {
 
 // unknown skips the value of an unknown member. count is how many there were in this
 // object, including this one.
-func (d *decoder) unknown(o *object, key []byte, count int) *query.Error {
+func (o *object[D]) unknown(s *scanner, key []byte, count int) *query.Error {
 	if o.check != nil {
 		if err := o.check(key); err != nil {
 			return err
@@ -191,7 +194,7 @@ func (d *decoder) unknown(o *object, key []byte, count int) *query.Error {
 			return query.Invalid("more than %d parameters", query.MaxParameters)
 		}
 	}
-	return d.json.skip()
+	return s.skip()
 }
 
 // array calls element for each element of an array. what names the array in errors.
@@ -226,30 +229,44 @@ func (d *decoder) id() *query.Error {
 	return d.c.SetID(v)
 }
 
+// The names of parameters in errors.
+const (
+	timeoutName  = `the parameter "timeout" (microseconds)`
+	priorityName = `the parameter "priority"`
+)
+
 // timeout reads the timeout in microseconds, as Triton's schedule_policy extension has it.
 func (d *decoder) timeout() *query.Error {
-	usec, err := d.json.integer(`the parameter "timeout" (microseconds)`)
-	if err != nil {
-		return err
+	usec, err := d.json.integer(timeoutName)
+	if err == nil {
+		d.c.Timeout, err = timeoutOf(usec)
 	}
+	return err
+}
+
+// timeoutOf checks a timeout in microseconds.
+func timeoutOf(usec int64) (time.Duration, *query.Error) {
 	if usec < 0 || usec > query.MaxTimeoutUsec {
-		return query.Invalid(`the parameter "timeout" must be in [0, %d] microseconds, not %d`, query.MaxTimeoutUsec, usec)
+		return 0, query.Invalid(`the parameter "timeout" must be in [0, %d] microseconds, not %d`, query.MaxTimeoutUsec, usec)
 	}
-	d.c.Timeout = time.Duration(usec) * time.Microsecond
-	return nil
+	return time.Duration(usec) * time.Microsecond, nil
 }
 
 // priority reads the priority, 1 being the highest and 0 the default.
 func (d *decoder) priority() *query.Error {
-	p, err := d.json.integer(`the parameter "priority"`)
-	if err != nil {
-		return err
+	p, err := d.json.integer(priorityName)
+	if err == nil {
+		d.c.Priority, err = priorityOf(p)
 	}
+	return err
+}
+
+// priorityOf checks a priority.
+func priorityOf(p int64) (int, *query.Error) {
 	if p < 0 || p > query.MaxPriority {
-		return query.Invalid(`the parameter "priority" must be in [0, %d], not %d`, query.MaxPriority, p)
+		return 0, query.Invalid(`the parameter "priority" must be in [0, %d], not %d`, query.MaxPriority, p)
 	}
-	d.c.Priority = int(p)
-	return nil
+	return int(p), nil
 }
 
 // binaryOutput reads the default for outputs that do not say whether they are binary.
@@ -267,15 +284,24 @@ func (d *decoder) variant() *query.Error {
 	return d.c.AskVariant(name)
 }
 
-// leastAccuracy reads the minimum accuracy. A number out of range becomes infinite, which
-// AskAccuracy rejects.
+// leastAccuracy reads the minimum accuracy.
 func (d *decoder) leastAccuracy() *query.Error {
-	token, _, err := d.json.number()
+	least, err := d.json.accuracy()
 	if err != nil {
-		return query.Invalid("the parameter %q must be a number (byte %d)", query.ParameterLeastAccuracy, d.json.i)
+		return err
+	}
+	return d.c.AskAccuracy(least)
+}
+
+// accuracy reads the parameter least_accuracy. A number out of range becomes infinite, which
+// AskAccuracy rejects.
+func (s *scanner) accuracy() (float64, *query.Error) {
+	token, _, err := s.number()
+	if err != nil {
+		return 0, query.Invalid("the parameter %q must be a number (byte %d)", query.ParameterLeastAccuracy, s.i)
 	}
 	least, _ := strconv.ParseFloat(string(token), 64)
-	return d.c.AskAccuracy(least)
+	return least, nil
 }
 
 // readInput reads one element of "inputs".

@@ -2,6 +2,8 @@
 // binary tensor extension. It also serves what the daemon publishes about itself: status,
 // metrics, the timeline of rounds, live events and the dashboard page.
 //
+// Clients of OpenAI's and Cohere's protocols get embeddings and scores of texts below /v1.
+//
 // An [Endpoint] decodes a request into a [query.Call] and encodes the response; package
 // query runs the query in between. Each request passes a gate, which finds the route and
 // checks the token, and then goes to the inference or to one of the pages. Only package
@@ -9,8 +11,8 @@
 //
 // # Errors
 //
-// Every error is a JSON object {"error": "...", "reason": "..."}. The reason is meant for
-// programs and is stable between versions; the text is not. A 503 has a Retry-After header
+// Every error is a JSON object {"error": "...", "reason": "..."}, and below /v1 one in OpenAI's
+// form, whose code is the reason. The reason is meant for programs and is stable between versions; the text is not. A 503 has a Retry-After header
 // in seconds.
 //
 // # Where the protocol leaves a choice
@@ -38,6 +40,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/text"
 )
 
 const (
@@ -62,6 +65,7 @@ type Endpoint struct {
 	gate      gate
 	bodies    *bodies
 	inference *inference
+	texts     *textInference
 	pages     *pages
 }
 
@@ -73,8 +77,10 @@ func NewEndpoint(l config.Limits, o Options) (*Endpoint, error) {
 	}
 	q := o.Queries
 	b := &bodies{memory: q.Memory, most: l.RequestBytes}
+	n := newInference(q, b)
 	e := &Endpoint{
-		limits: l, access: o.Access, places: q.Connections, watch: w, bodies: b, inference: newInference(q, b),
+		limits: l, access: o.Access, places: q.Connections, watch: w, bodies: b, inference: n,
+		texts: &textInference{n, b, text.New(q, o.Broaden)},
 		gate:  gate{queries: q, access: o.Access, most: l.RequestBytes, openMetrics: o.OpenMetrics, hosts: hostSet(l.Hosts)},
 		pages: &pages{Options: o, heavy: make(turns, 1), bodies: &bodies{memory: q.Memory.Part(pageBytes)}},
 	}
@@ -159,7 +165,11 @@ func (e *Endpoint) answer(ctx *fasthttp.RequestCtx) {
 		leaveBody(ctx)
 		return
 	}
-	if r.page == nil {
+	switch {
+	case r.text != nil:
+		e.texts.answer(ctx, r.text)
+		return
+	case r.page == nil:
 		e.inference.answer(ctx, s)
 		return
 	}

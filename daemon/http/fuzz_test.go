@@ -23,7 +23,7 @@ func FuzzInferRequest(f *testing.F) {
 		f.Add(uint8(i+1), uint16(0), []byte(echo(e.Protocol(), "[2,1]", "[[1],[0]]")))
 	}
 	f.Add(uint8(6), uint16(0), []byte(echo("BYTES", "[1,2]", `["a\u00e4\ud834\udd1e","\n"]`)))
-	f.Add(uint8(6), uint16(0), append([]byte(binaryEcho("BYTES", "[1,1]", 5)), text("a")...))
+	f.Add(uint8(6), uint16(0), append([]byte(binaryEcho("BYTES", "[1,1]", 5)), bytesElement("a")...))
 	f.Add(uint8(1), uint16(0), []byte(echo("FP32", "[1,2]", `[1e-50,3.4e38]`)))
 	f.Add(uint8(15), uint16(0), []byte(`{"parameters":{"timeout":5,"priority":1},"outputs":[{"name":"C"}],"inputs":[]}`))
 	f.Add(uint8(16), uint16(0), []byte(`{"parameters":{"variant":"mid","least_accuracy":7.7e1},`+variedInput+`}`))

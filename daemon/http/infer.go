@@ -1,6 +1,8 @@
 package http
 
 import (
+	"bytes"
+	"context"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,14 +60,10 @@ type exchange struct {
 
 // answer answers an inference request to s.
 func (n *inference) answer(ctx *fasthttp.RequestCtx, s *query.Service) {
-	trace := n.beginTrace(ctx, s)
+	trace := n.beginTrace(ctx, s, inferRoute(ctx))
 	x := n.exchanges.Get().(*exchange)
 	x.ctx, x.read = ctx, false
-	var left <-chan struct{}
-	if c, ok := ctx.Conn().(*conn); ok {
-		left = c.here.Done()
-	}
-	failed := n.queries.Answer(s, x, trace, left)
+	failed := n.queries.Answer(s, x, trace, here(ctx).Done())
 	if failed != nil {
 		if !x.read {
 			// Decode did not run, so the body is still unread.
@@ -73,18 +71,28 @@ func (n *inference) answer(ctx *fasthttp.RequestCtx, s *query.Service) {
 		}
 		writeError(ctx, failed)
 	}
-	if form := ctx.Request.Header.Peek(query.HeaderLoadForm); form != nil && n.queries.Load != nil {
-		n.reportLoad(ctx, s.Name, form)
-	}
+	n.reportLoad(ctx, s.Name)
 	x.decoder.forget()
 	x.ctx = nil
 	n.exchanges.Put(x)
 	n.queries.EndTrace(trace, failed, "")
 }
 
-// reportLoad adds the load of a service to the response in the form the client asks for. An
-// unknown form is ignored, because the header is only a hint.
-func (n *inference) reportLoad(ctx *fasthttp.RequestCtx, service string, form []byte) {
+// here returns a context that is done once the client has disconnected.
+func here(ctx *fasthttp.RequestCtx) context.Context {
+	if c, ok := ctx.Conn().(*conn); ok {
+		return c.here
+	}
+	return context.Background()
+}
+
+// reportLoad adds the load of a service to the response if the client asks for it, in its form.
+// An unknown form is ignored, because the header is only a hint.
+func (n *inference) reportLoad(ctx *fasthttp.RequestCtx, service string) {
+	form := ctx.Request.Header.Peek(query.HeaderLoadForm)
+	if form == nil || n.queries.Load == nil {
+		return
+	}
 	for _, known := range []string{query.LoadText, query.LoadJSON, query.LoadBinary} {
 		if !strings.EqualFold(string(form), known) {
 			continue
@@ -138,8 +146,16 @@ func jsonBytes(ctx *fasthttp.RequestCtx, bodyBytes int) (int, *query.Error) {
 	return int(n), nil
 }
 
+// inferRoute returns the route of an inference request as trace spans name it.
+func inferRoute(ctx *fasthttp.RequestCtx) string {
+	if bytes.Contains(ctx.URI().PathOriginal(), versionsPrefix) {
+		return routeVersioned
+	}
+	return routePlain
+}
+
 // beginTrace returns a record for the request, or nil if it is not traced.
-func (n *inference) beginTrace(ctx *fasthttp.RequestCtx, s *query.Service) *tracing.Query {
+func (n *inference) beginTrace(ctx *fasthttp.RequestCtx, s *query.Service, route string) *tracing.Query {
 	if n.queries.Tracer == nil {
 		return nil
 	}
@@ -158,10 +174,7 @@ func (n *inference) beginTrace(ctx *fasthttp.RequestCtx, s *query.Service) *trac
 	if ctx.IsTLS() {
 		q.Request.Scheme = "https"
 	}
-	q.Request.Route = routePlain
-	if strings.Contains(q.Request.Path, string(versionsPrefix)) {
-		q.Request.Route = routeVersioned
-	}
+	q.Request.Route = route
 	q.Request.SetPeers(ctx.RemoteAddr(), string(h.Host()))
 	return q
 }

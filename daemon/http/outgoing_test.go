@@ -220,7 +220,7 @@ func TestReplyBytes(t *testing.T) {
 		}
 	}
 	for _, element := range []string{"", "a", "\x01\x02\x03", `""`, "é"} {
-		data := bytes.Repeat(text(element), 5)
+		data := bytes.Repeat(bytesElement(element), 5)
 		out, ok := appendTexts(nil, data)
 		if most := textBytes(elementTypes[5], int64(len(data))); !ok || int64(len(out)) > most {
 			t.Errorf("%q: %d bytes, expected at most %d", element, len(out), most)

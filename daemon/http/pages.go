@@ -46,6 +46,10 @@ type Options struct {
 	Metrics     func() ([]byte, error)
 	OpenMetrics bool
 
+	// Broaden lets the process use all processors until release is called, for work that
+	// computes for more than a moment. It may be nil.
+	Broaden func() (release func())
+
 	// Lasting is set if the listening socket outlives the endpoint, as with systemd's.
 	// Clients cannot see that the endpoint stops, so Shutdown first serves those that are
 	// connected.
@@ -298,4 +302,37 @@ func (p *pages) answerEvents(ctx *fasthttp.RequestCtx, _ *query.Service) {
 // number.
 func (p *pages) answerQueries(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	p.answerSince(ctx, errQueriesSince, func(r *timeline.Ring, since uint64) any { return r.ReadQueries(since) })
+}
+
+// textModelInfo describes a service that takes text, in OpenAI's form.
+type textModelInfo struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	OwnedBy string `json:"owned_by"`
+}
+
+// describeText describes a service as a model of OpenAI's. When a model was made is not known.
+func describeText(s *query.Service) textModelInfo {
+	return textModelInfo{ID: s.Name, Object: "model", OwnedBy: query.DaemonName}
+}
+
+// textModels answers with the services that take text.
+func (p *pages) textModels(ctx *fasthttp.RequestCtx, _ *query.Service) {
+	list := []textModelInfo{}
+	for _, s := range p.Queries.Services() {
+		if s.Text != nil {
+			list = append(list, describeText(s))
+		}
+	}
+	p.writeJSON(ctx, map[string]any{"object": "list", "data": list})
+}
+
+// textModel answers with one service that takes text.
+func (p *pages) textModel(ctx *fasthttp.RequestCtx, s *query.Service) {
+	if s.Text == nil {
+		writeError(ctx, query.NotFound("model %q has no tokenizer", s.Name).Of("model"))
+		return
+	}
+	p.writeJSON(ctx, describeText(s))
 }

@@ -18,10 +18,12 @@ import (
 //
 // An open route needs no token: health checks, and the dashboard page, which holds no data
 // and asks for a token itself. A probe is answered even on a spare place, see
-// [query.Places]. A heavy page waits for its turn, see turns. Only inference has no page.
+// [query.Places]. A heavy page waits for its turn, see turns. Only inference has no page: of
+// tensors, or of texts if text is set.
 type route struct {
 	post, open, probe, heavy bool
 	page                     func(p *pages, ctx *fasthttp.RequestCtx, s *query.Service)
+	text                     *textRoute
 }
 
 // fixedRoutes are the paths without a model name. No service can be named "stats", see
@@ -42,6 +44,10 @@ var fixedRoutes = map[string]route{
 	"/overlapd/queries":    {heavy: true, page: (*pages).answerQueries},
 	"/overlapd/load":       {page: (*pages).answerLoad},
 	"/":                    {open: true, page: (*pages).answerDashboard},
+	"/v1/models":           {page: (*pages).textModels},
+	"/v1/embeddings":       {post: true, text: &embeddingsRoute},
+	"/v1/rerank":           {post: true, text: &rerankRoute},
+	"/v2/rerank":           {post: true, text: &rerankRoute}, // Cohere's path
 }
 
 // modelRoutes are the suffixes behind the name and version of a model.
@@ -57,8 +63,9 @@ var modelRoutes = map[string]route{
 const metricsPath = "/metrics"
 
 var (
-	modelsPrefix   = []byte("/v2/models/")
-	versionsPrefix = []byte("/versions/")
+	modelsPrefix     = []byte("/v2/models/")
+	textModelsPrefix = []byte("/v1/models/")
+	versionsPrefix   = []byte("/versions/")
 )
 
 // gate decides which requests are answered. It finds the route and rejects requests without
@@ -304,6 +311,10 @@ func (g *gate) find(path []byte) (route, *query.Service, *query.Error) {
 	if r, ok := fixedRoutes[string(path)]; ok {
 		r.open = r.open || g.openMetrics && string(path) == metricsPath
 		return r, nil, nil
+	}
+	if name, ok := bytes.CutPrefix(path, textModelsPrefix); ok {
+		s, err := g.queries.Find(name, nil)
+		return route{page: (*pages).textModel}, s, err
 	}
 	rest, ok := bytes.CutPrefix(path, modelsPrefix)
 	if !ok {

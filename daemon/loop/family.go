@@ -55,7 +55,7 @@ func (f *family) gather(served []*service) {
 	first := f.variants[0].entry
 	next := f.front.Successor()
 	next.ID, next.QoSTarget, next.QueueLimit, next.MaxBatch = first.ID, first.QoSTarget, first.QueueLimit, first.MaxBatch
-	next.MaxQueryBatch, next.MaxSeqLen = math.MaxInt, 0
+	next.MaxQueryBatch, next.MaxSeqLen, next.Text = math.MaxInt, 0, first.Text
 	for _, m := range f.variants {
 		s := m.entry
 		next.MaxQueryBatch = min(next.MaxQueryBatch, s.MaxQueryBatch)

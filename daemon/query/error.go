@@ -10,11 +10,13 @@ import (
 
 // Error is an error that a client sees. Status is the HTTP status, Reason one of the Reason
 // constants, for programs, and Message is for people. RetryAfter applies to status 503: it
-// says when a retry is worthwhile, and is rounded up to seconds on the wire.
+// says when a retry is worthwhile, and is rounded up to seconds on the wire. Parameter names
+// the part of the request that is wrong, for protocols whose errors name it.
 type Error struct {
 	Status     int
 	Reason     string
 	Message    string
+	Parameter  string
 	RetryAfter time.Duration
 }
 
@@ -106,6 +108,13 @@ func Unavailable(reason, message string) *Error {
 // Invalid returns an error with status 400 and the reason "invalid".
 func Invalid(format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Reason: ReasonInvalid, Message: fmt.Sprintf(format, args...)}
+}
+
+// Of returns the error with the part of the request that is wrong.
+func (e *Error) Of(part string) *Error {
+	named := *e
+	named.Parameter = part
+	return &named
 }
 
 // NotFound returns an error with status 404.

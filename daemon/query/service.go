@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/text/export"
 )
 
 // Service is a service as clients see it. The shape of its model is known once a worker has
@@ -17,7 +18,8 @@ import (
 //
 // MaxBatch is the largest batch that dynamic batching forms, 1 for none. MaxQueryBatch is
 // the largest batch dimension of one query. MaxSeqLen is the longest sequence, 0 for any.
-// Variants are the models that can answer, if there is more than one.
+// Variants are the models that can answer, if there is more than one. Text is how its queries
+// are made of text, or nil if they cannot be.
 type Service struct {
 	ID            models.ServiceID
 	Name          string
@@ -28,6 +30,7 @@ type Service struct {
 	MaxQueryBatch int
 	MaxSeqLen     int
 	Variants      []Variant
+	Text          *export.Text
 	Backend       Backend
 	Stats         *stats
 

@@ -1,0 +1,251 @@
+// Package text answers requests that are texts. It makes one query of each text, sends all of
+// them the way of every other query (package query), and makes embeddings or scores of their
+// outputs.
+//
+// The queries of a request have one arrival and one deadline. They are answered together or
+// not at all: the first that fails cancels the others, and its error is that of the request.
+package text
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/observe/tracing"
+	"github.com/overlapd/overlapd/daemon/query"
+)
+
+const (
+	// MaxTexts is the largest number of texts of a request.
+	MaxTexts = 2048
+
+	// tokenizerShare is the divisor of the processors for the goroutines that tokenize.
+	tokenizerShare = 2
+
+	// broadBytes is the size of the texts of a request from which on all processors are used
+	// while they are tokenized, and a goroutine each: about a millisecond of work.
+	broadBytes = 16 << 10
+
+	// queueShare is the divisor of a service's queue_limit for the queries that one request may
+	// have in the queue at a time. It leaves room for others, and lets a request have more texts
+	// than the queue has places.
+	queueShare = 2
+
+	// replacedTries is how often a request is answered from the beginning because its service
+	// was replaced by one with another model meanwhile.
+	replacedTries = 3
+)
+
+// Server answers requests of texts. It is made by New.
+type Server struct {
+	queries *query.Server
+	broaden func() (release func())
+
+	// tokenizing holds one value for each text that is being tokenized.
+	tokenizing chan struct{}
+}
+
+// New returns a server that sends its queries through q. broaden lets the process use all
+// processors until release is called; it may be nil.
+func New(q *query.Server, broaden func() (release func())) *Server {
+	if broaden == nil {
+		broaden = func() func() { return func() {} }
+	}
+	return &Server{q, broaden, make(chan struct{}, max(runtime.NumCPU()/tokenizerShare, 1))}
+}
+
+// Answer answers a request. ctx is done when its client has left. The caller releases the
+// answer.
+func (s *Server) Answer(ctx context.Context, r *Request) (*Answer, *query.Error) {
+	err := query.ErrUnavailable
+	for range replacedTries {
+		a := &Answer{Rows: make([][]float32, len(r.Items)), memory: r.Memory}
+		if err = s.try(ctx, r, a); err == nil {
+			return a, nil
+		}
+		a.Release()
+		if err != errReplaced {
+			break
+		}
+		if next := s.queries.Service([]byte(r.Service.Name)); next != nil {
+			r.Service = next
+		}
+	}
+	return nil, err
+}
+
+// try answers a request with the service that it names.
+func (s *Server) try(ctx context.Context, r *Request, a *Answer) *query.Error {
+	v := r.Service
+	sig := v.Signature()
+	switch {
+	case v.Text == nil:
+		return query.Invalid("model %q has no tokenizer: put a tokenizer.json beside its file, or set tokenizer", v.Name).Of("model")
+	case sig == nil:
+		refusal := v.NotReady()
+		v.Stats.TurnAway(refusal)
+		return refusal
+	}
+	if err := checkInputs(sig); err != nil {
+		return err.Of("model")
+	}
+	// A call of its own checks what the client asks for, and knows the deadline.
+	c := query.NewCall(v)
+	c.Arrival = r.Arrival
+	if err := r.Options.Apply(c); err != nil {
+		return err
+	}
+	w := &work{Request: r, answer: a, text: v.Text, sequences: make([]sequence, len(r.Items))}
+	if err := s.tokenize(ctx, c.Deadline(), w, longest(v, sig)); err != nil {
+		return err
+	}
+	return s.run(ctx, w)
+}
+
+// longest returns the longest sequence that a service takes.
+func longest(v *query.Service, sig *query.Signature) int {
+	limit := v.Text.Longest()
+	for _, most := range []int{v.MaxSeqLen, fixedLength(sig)} {
+		if most > 0 && (limit == 0 || most < limit) {
+			limit = most
+		}
+	}
+	if limit == 0 {
+		return math.MaxInt32
+	}
+	return limit
+}
+
+// tokenBytes is the memory of a token: its ID and its type.
+const tokenBytes = 16
+
+// tokenize makes one sequence, and reports whether it was truncated.
+func (w *work) tokenize(ctx context.Context, i, limit int) (cut bool, _ *query.Error) {
+	item, to := &w.Items[i], &w.sequences[i]
+	if item.IDs != nil {
+		for _, id := range item.IDs {
+			if id < 0 || w.text.Vocabulary > 0 && id >= w.text.Vocabulary {
+				return false, query.Invalid("text %d has the token %d, but the model has %d tokens, numbered from 0", i, id, w.text.Vocabulary).Of("input")
+			}
+		}
+		to.ids = item.IDs[:min(len(item.IDs), limit)]
+		return len(item.IDs) > limit, nil
+	}
+	e, err := w.text.Tokenizer.Encode(ctx, item.Text, item.Pair, limit)
+	switch {
+	case err != nil:
+		return false, query.Invalid("text %d cannot be tokenized: %v", i, err).Of("input")
+	case len(e.IDs) == 0 || len(e.IDs) > limit || len(e.Types) != len(e.IDs):
+		return false, query.Invalid("text %d has no tokens: send a text that is not empty", i).Of("input")
+	}
+	to.ids, to.types = e.IDs, e.Types
+	return e.Cut, w.answer.take(tokenBytes * len(e.IDs))
+}
+
+// tokenize makes the sequences of a request, in this goroutine or, for much text, in as many
+// as there are places. A place is taken for one text at a time, so that a small request waits
+// for no large one.
+func (s *Server) tokenize(ctx context.Context, deadline time.Time, w *work, limit int) *query.Error {
+	bytes := 0
+	for i := range w.Items {
+		if bytes += len(w.Items[i].Text); w.Items[i].Pair != nil {
+			bytes += len(*w.Items[i].Pair)
+		}
+	}
+	workers := 1
+	if bytes >= broadBytes {
+		defer s.broaden()()
+		workers = min(cap(s.tokenizing), len(w.Items))
+	}
+	inTime, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	var cut atomic.Int64
+	err := each(inTime, len(w.Items), workers, func(inTime context.Context, i int) *query.Error {
+		// The place is given back after each text, so that this request waits in turn, too.
+		select {
+		case s.tokenizing <- struct{}{}:
+			defer func() { <-s.tokenizing }()
+		case <-inTime.Done():
+			return errLate
+		}
+		shortened, err := w.tokenize(inTime, i, limit)
+		if shortened {
+			cut.Add(1)
+		}
+		return err
+	})
+	w.answer.Cut = int(cut.Load())
+	// A tokenizer that was stopped returns an error of its own, which is not the client's fault.
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return errLeft
+	case err != nil && inTime.Err() != nil:
+		return errLate
+	}
+	return err
+}
+
+// run sends the queries of a request, the longest first, and waits for all of them.
+func (s *Server) run(ctx context.Context, w *work) *query.Error {
+	order := make([]int, len(w.sequences))
+	for i := range order {
+		order[i] = i
+		w.answer.Tokens += len(w.sequences[i].ids)
+	}
+	// Sequences of a length become batches, so they are sent one after another. The longest are
+	// first, for they take the most time.
+	slices.SortStableFunc(order, func(a, b int) int { return len(w.sequences[b].ids) - len(w.sequences[a].ids) })
+	err := each(ctx, len(order), max(w.Service.QueueLimit/queueShare, 1), func(ctx context.Context, n int) *query.Error {
+		q := one{work: w, index: order[n]}
+		var trace *tracing.Query
+		if n == 0 {
+			trace = w.Trace
+		}
+		return s.queries.Answer(w.Service, &q, trace, ctx.Done())
+	})
+	names := 0
+	w.variants.Range(func(name, _ any) bool {
+		names++
+		w.answer.Variant = name.(string)
+		return true
+	})
+	if names > 1 {
+		w.answer.Variant = ""
+	}
+	return err
+}
+
+// each calls do for the numbers below n, in several goroutines. The first error cancels the
+// context of the others, and no further number is begun. It returns that error once all calls
+// have returned.
+func each(ctx context.Context, n, goroutines int, do func(ctx context.Context, i int) *query.Error) *query.Error {
+	if n == 1 {
+		return do(ctx, 0)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var first atomic.Pointer[query.Error]
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range min(n, goroutines) {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				if ctx.Err() != nil {
+					first.CompareAndSwap(nil, errLeft)
+					return
+				}
+				if err := do(ctx, i); err != nil {
+					first.CompareAndSwap(nil, err)
+					cancel()
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	return first.Load()
+}
