@@ -76,9 +76,10 @@ numbers: ## docs/benchmarks against what prints it, in virtual time, with the da
 conformance: ort ## every model of Debian's libonnx-testdata, cut at every node, against ONNX Runtime
 	scripts/conformance
 
-CLIENTS := kserve==0.21.0 tritonclient[all]==2.73.0 open-inference-openapi==2.0.0 open-inference-grpc==2.0.0
+CLIENTS := kserve==0.21.0 tritonclient[all]==2.73.0 open-inference-openapi==2.0.0 open-inference-grpc==2.0.0 \
+	cohere==7.3.1 langchain-openai==1.7.4 openai==3.57.0 tokenizers==0.23.3
 
-clients: build ## the clients of KServe, Triton and the Open Inference Protocol, from PyPI, against bin/overlapd
+clients: build ## the clients of KServe, Triton, the Open Inference Protocol, OpenAI, Cohere and LangChain, from PyPI, against bin/overlapd
 	python3 -m venv bin/clients
 	bin/clients/bin/pip install --quiet $(CLIENTS)
 	OVERLAPD_TEST_PYTHON='$(CURDIR)/bin/clients/bin/python' go test -count=1 -v -run '^TestClients$$' ./test

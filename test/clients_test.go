@@ -19,14 +19,19 @@ func TestClients(t *testing.T) {
 	}
 	for name, module := range map[string]string{
 		"triton_client.py": "tritonclient.grpc, tritonclient.http", "kserve_client.py": "kserve", "open_inference_client.py": "open_inference.grpc, open_inference.openapi",
+		"text_client.py": "cohere, langchain_openai, openai, tokenizers",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if err := exec.Command(python, "-c", "import "+module).Run(); err != nil {
 				t.Skipf("%s has no %s: make clients installs the clients, or name an interpreter that has them in %s", python, module, pythonVariable)
 			}
-			p := serve(t, config{grpc: "127.0.0.1:0", services: []service{{name: "add", model: "zoo:tiny_add"}}})
-			out, err := exec.Command(python, filepath.Join("testdata", name), p.address, p.grpcAddress()).CombinedOutput()
+			c := config{dir: t.TempDir(), grpc: "127.0.0.1:0", services: []service{{name: "add", model: "zoo:tiny_add"}}}
+			if name == "text_client.py" {
+				c.services = []service{{"enc", "zoo:text_encoder", "max_batch = 8"}, {"rank", "zoo:text_reranker", ""}}
+			}
+			p := serve(t, c)
+			out, err := exec.Command(python, filepath.Join("testdata", name), p.address, p.grpcAddress(), c.dir).CombinedOutput()
 			if err != nil || string(out) != "ok\n" {
 				t.Errorf("%v\n%s", err, out)
 			}

@@ -169,8 +169,11 @@ func (e *Endpoint) answer(ctx *fasthttp.RequestCtx) {
 	case r.text != nil:
 		e.texts.answer(ctx, r.text)
 		return
+	case r.page == nil && s.Text != nil:
+		e.texts.infer(ctx, s)
+		return
 	case r.page == nil:
-		e.inference.answer(ctx, s)
+		e.inference.answer(ctx, s, nil)
 		return
 	}
 	leaveBody(ctx)

@@ -54,15 +54,18 @@ type exchange struct {
 	ctx     *fasthttp.RequestCtx
 	decoder decoder
 
-	// read is set once Decode has begun to read the body.
+	// read is set once the body has been read, or Decode has begun to.
 	read bool
+
+	// body is the body if it was read before Decode, else nil.
+	body *query.Body
 }
 
-// answer answers an inference request to s.
-func (n *inference) answer(ctx *fasthttp.RequestCtx, s *query.Service) {
+// answer answers an inference request to s. body is its body, or nil if it has not been read.
+func (n *inference) answer(ctx *fasthttp.RequestCtx, s *query.Service, body *query.Body) {
 	trace := n.beginTrace(ctx, s, inferRoute(ctx))
 	x := n.exchanges.Get().(*exchange)
-	x.ctx, x.read = ctx, false
+	x.ctx, x.read, x.body = ctx, body != nil, body
 	failed := n.queries.Answer(s, x, trace, here(ctx).Done())
 	if failed != nil {
 		if !x.read {
@@ -72,8 +75,11 @@ func (n *inference) answer(ctx *fasthttp.RequestCtx, s *query.Service) {
 		writeError(ctx, failed)
 	}
 	n.reportLoad(ctx, s.Name)
+	if x.body != nil {
+		x.body.Release() // Decode did not run
+	}
 	x.decoder.forget()
-	x.ctx = nil
+	x.ctx, x.body = nil, nil
 	n.exchanges.Put(x)
 	n.queries.EndTrace(trace, failed, "")
 }
@@ -107,7 +113,10 @@ func (n *inference) reportLoad(ctx *fasthttp.RequestCtx, service string) {
 // a long queue holds no request bodies.
 func (x *exchange) Decode(c *query.Call) *query.Error {
 	x.read = true
-	b, err := x.bodies.read(x.ctx)
+	b, err := x.body, (*query.Error)(nil)
+	if x.body = nil; b == nil {
+		b, err = x.bodies.read(x.ctx)
+	}
 	if err != nil {
 		return err
 	}

@@ -367,3 +367,67 @@ func FuzzTexts(f *testing.F) {
 		}
 	})
 }
+
+// An inference request with strings is of texts; one with tensors reaches the model as it is.
+func TestInferTexts(t *testing.T) {
+	s := texting(t)
+	ask := func(service, body string) (v struct {
+		ID      string
+		Outputs []struct {
+			Name, Datatype string
+			Shape          []int
+			Data           []any
+		}
+	}) {
+		t.Helper()
+		a := s.infer(service, body)
+		if err := json.Unmarshal(a.body, &v); a.status != http.StatusOK || err != nil {
+			t.Fatalf("status %d, %v: %s", a.status, err, a.body)
+		}
+		return v
+	}
+	for shape, data := range map[string]string{"[2]": `["a","b c"]`, "[2,1]": `[["a"],["b c"]]`} {
+		v := ask("enc", `{"id":"x","parameters":{"priority":3},"inputs":[{"name":"text","shape":`+shape+`,"datatype":"BYTES","data":`+data+`}]}`)
+		out := v.Outputs[0]
+		if v.ID != "x" || len(v.Outputs) != 1 || out.Name != "embedding" || !slices.Equal(out.Shape, []int{2, 4}) || len(out.Data) != 8 || out.Data[4] != 2.0 {
+			t.Errorf("shape %s: %+v", shape, v)
+		}
+	}
+	if s.Mu.Last.Priority != 3 {
+		t.Errorf("the queries have priority %d", s.Mu.Last.Priority)
+	}
+	v := ask("rank", `{"inputs":[{"name":"text","shape":[2,2],"datatype":"BYTES","data":[["a","b"],["a","~"]]}],"outputs":[{"name":"scores"},{"name":"labels"}]}`)
+	if v.Outputs[0].Name != "scores" || v.Outputs[0].Data[0].(float64) >= v.Outputs[0].Data[1].(float64) || v.Outputs[1].Data[0] != "LABEL_0" {
+		t.Errorf("pairs: %+v", v)
+	}
+	binary := `{"inputs":[{"name":"text","shape":[1],"datatype":"BYTES","parameters":{"binary_data_size":5}}]}`
+	if a := s.exchange(binaryRequest("enc", binary, bytesElement("a"))); a.status != http.StatusOK {
+		t.Errorf("binary: got %d %s", a.status, a.body)
+	}
+	tensors := `{"inputs":[{"name":"input_ids","shape":[1,2],"datatype":"INT64","data":[1,2]},{"name":"attention_mask","shape":[1,2],"datatype":"INT64","data":[1,1]}]}`
+	if v := ask("enc", tensors); v.Outputs[0].Name != "last_hidden_state" {
+		t.Errorf("tensors: %+v", v)
+	}
+	for body, words := range map[string]string{
+		`{"inputs":[{"name":"text","shape":[1,3],"datatype":"BYTES","data":["a","b","c"]}]}`:                     "for pairs",
+		`{"inputs":[{"name":"other","shape":[1],"datatype":"BYTES","data":["a"]}]}`:                              "no input",
+		`{"inputs":[{"name":"text","shape":[2],"datatype":"BYTES","data":["a"]}]}`:                               "elements",
+		`{"inputs":[{"name":"text","shape":[1],"datatype":"BYTES","data":["a"]}],"outputs":[{"name":"logits"}]}`: "no output",
+		`{"inputs":"BYTES"}`: "must be an array",
+	} {
+		a := s.infer("enc", body)
+		if message, _ := a.failure(t); a.status != http.StatusBadRequest || !strings.Contains(message, words) {
+			t.Errorf("%s: got %d %s", body, a.status, a.body)
+		}
+	}
+	if a := s.exchange(binaryRequest("enc", binary, bytesElement("\xff"))); a.status != http.StatusBadRequest {
+		t.Errorf("binary that is not UTF-8: got %d %s", a.status, a.body)
+	}
+	var refusal error = query.ErrQueueFull
+	s.Refuse.Store(&refusal)
+	for _, body := range []string{tensors, `{"inputs":[{"name":"text","shape":[1],"datatype":"BYTES","data":["a"]}]}`} {
+		if _, reason := s.infer("enc", body).failure(t); reason != query.ReasonQueueFull {
+			t.Errorf("refused with %s", reason)
+		}
+	}
+}

@@ -50,6 +50,9 @@ func scores(outputs []models.Tensor) ([]float32, *query.Error) {
 		}
 	}
 	row := make([]float32, out.Shape[len(out.Shape)-1])
+	if len(row) == 0 {
+		return nil, invalidModel("the model has no scores")
+	}
 	add(row, out, 0)
 	return row, nil
 }
@@ -130,14 +133,6 @@ func Normalize(row []float32) {
 	for i, v := range row {
 		row[i] = float32(float64(v) * scale)
 	}
-}
-
-// Relevance returns the score between 0 and 1 of a reranker's row, which must have one number.
-func Relevance(row []float32) (float64, *query.Error) {
-	if len(row) != 1 {
-		return 0, invalidModel("the model has %d scores for a text, and a reranker has one: ask a reranker", len(row))
-	}
-	return 1 / (1 + math.Exp(-float64(row[0]))), nil
 }
 
 // invalidModel returns the error for a model that cannot do what was asked of it.

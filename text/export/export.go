@@ -57,8 +57,10 @@ type Text struct {
 	Pooling   string
 	Normalize bool
 
-	// Labels are the names of a classifier's classes, by their number, or nil.
-	Labels []string
+	// Labels are the names of a classifier's classes, by their number, or nil. Independent is set
+	// if a text can be in several of them.
+	Labels      []string
+	Independent bool
 
 	// Lengths are what sequences are padded to, and Limit is the longest one, 0 if only
 	// Lengths limit it.
@@ -157,11 +159,12 @@ func (r *reader) config(t *Text) error {
 		Labels     map[string]string `json:"id2label"`
 		Positions  int               `json:"max_position_embeddings"`
 		Vocabulary int64             `json:"vocab_size"`
+		Problem    string            `json:"problem_type"`
 	}
 	if _, err := r.json("config.json", &c); err != nil {
 		return err
 	}
-	t.Limit, t.Vocabulary = max(c.Positions, 0), max(c.Vocabulary, 0)
+	t.Limit, t.Vocabulary, t.Independent = max(c.Positions, 0), max(c.Vocabulary, 0), c.Problem == "multi_label_classification"
 	if len(c.Labels) > maxLabels {
 		return fmt.Errorf("config.json: id2label has %d classes, and the limit is %d", len(c.Labels), maxLabels)
 	}

@@ -78,11 +78,11 @@ type, default, the value in effect, and whether a reload can change it.`,
 				return err
 			}
 			// Cheap checks come first, so that a mistake in the file shows at once and models are loaded last.
-			exposed, sockets, err := refuse(&c)
+			exposed, notes, err := refuse(&c)
 			if err != nil {
 				return err
 			}
-			found, err := examine(cmd.Context(), &c, sockets)
+			found, err := examine(cmd.Context(), &c, notes)
 			found.Exposed = exposed
 			if asJSON {
 				return errors.Join(report.WriteJSON(cmd.OutOrStdout(), found), err)
@@ -101,9 +101,12 @@ type, default, the value in effect, and whether a reload can change it.`,
 }
 
 // refuse returns an error where the daemon would not start, whatever the host is. Else it returns what
-// of the configuration is unsafe, and what there is to say of sockets.
-func refuse(c *config.Config) (exposed, sockets []string, err error) {
+// of the configuration is unsafe, and what there is to say of texts and sockets.
+func refuse(c *config.Config) (exposed, notes []string, err error) {
 	if err := daemon.CheckModels(c); err != nil {
+		return nil, nil, err
+	}
+	if notes, err = daemon.CheckTexts(c); err != nil {
 		return nil, nil, err
 	}
 	if err := daemon.CheckCores(c); err != nil {
@@ -116,14 +119,14 @@ func refuse(c *config.Config) (exposed, sockets []string, err error) {
 		return nil, nil, err
 	}
 	given, err := access.Inherit(activation.Files(true), c)
-	return exposed, socketNotes(given.Each), err
+	return exposed, append(notes, socketNotes(given.Each)...), err
 }
 
 // examine looks at the host and tries the models there. An error does not end it, so that one run of
 // check shows everything that is missing.
-func examine(ctx context.Context, c *config.Config, sockets []string) (found host, err error) {
+func examine(ctx context.Context, c *config.Config, notes []string) (found host, err error) {
 	found, err = lookAtHost(ctx, *c)
-	found.Notes = slices.Concat(sockets, c.Devices.Idle(c.Services))
+	found.Notes = slices.Concat(notes, c.Devices.Idle(c.Services))
 	for i, d := range c.Devices {
 		found.Pool = append(found.Pool, poolDevice{d.Name, d.Kind, c.Devices.ServicesOn(i, c.Services)})
 	}
