@@ -67,7 +67,10 @@ func (a *Answer) take(bytes int) *query.Error {
 var (
 	errReplaced = query.Unavailable(query.ReasonLoading, "the service is being replaced by another model: try again")
 	errLeft     = query.Unavailable(query.ReasonCancelled, "the client disconnected")
-	errLate     = query.Unavailable(query.ReasonDeadline, "the deadline passed while the texts were tokenized; send less, or allow more time")
+	errLate     = query.Unavailable(query.ReasonDeadline, "the deadline passed before all texts were in the queue; send less, or allow more time")
+
+	// errStopped stands for one of the two above.
+	errStopped = query.Unavailable(query.ReasonCancelled, "stopped")
 )
 
 // work is a request while it is answered. Its sequences are in the order of the items; each is

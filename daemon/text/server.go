@@ -30,11 +30,6 @@ const (
 	// while they are tokenized, and a goroutine each: about a millisecond of work.
 	broadBytes = 16 << 10
 
-	// queueShare is the divisor of a service's queue_limit for the queries that one request may
-	// have in the queue at a time. It leaves room for others, and lets a request have more texts
-	// than the queue has places.
-	queueShare = 2
-
 	// replacedTries is how often a request is answered from the beginning because its service
 	// was replaced by one with another model meanwhile.
 	replacedTries = 3
@@ -47,6 +42,9 @@ type Server struct {
 
 	// tokenizing holds one value for each text that is being tokenized.
 	tokenizing chan struct{}
+
+	// gates has the *gate of each service by its name.
+	gates sync.Map
 }
 
 // New returns a server that sends its queries through q. broaden lets the process use all
@@ -55,7 +53,7 @@ func New(q *query.Server, broaden func() (release func())) *Server {
 	if broaden == nil {
 		broaden = func() func() { return func() {} }
 	}
-	return &Server{q, broaden, make(chan struct{}, max(runtime.NumCPU()/tokenizerShare, 1))}
+	return &Server{queries: q, broaden: broaden, tokenizing: make(chan struct{}, max(runtime.NumCPU()/tokenizerShare, 1))}
 }
 
 // Answer answers a request. ctx is done when its client has left. The caller releases the
@@ -100,10 +98,20 @@ func (s *Server) try(ctx context.Context, r *Request, a *Answer) *query.Error {
 		return err
 	}
 	w := &work{Request: r, answer: a, text: v.Text, sequences: make([]sequence, len(r.Items))}
-	if err := s.tokenize(ctx, c.Deadline(), w, longest(v, sig)); err != nil {
-		return err
+	inTime, cancel := context.WithDeadline(ctx, c.Deadline())
+	defer cancel()
+	err := s.tokenize(inTime, w, longest(v, sig))
+	if err == nil {
+		err = s.run(ctx, c.Deadline(), w)
 	}
-	return s.run(ctx, w)
+	// What a context stops does not say why.
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return errLeft
+	case err == errStopped:
+		return errLate
+	}
+	return err
 }
 
 // longest returns the longest sequence that a service takes.
@@ -137,6 +145,8 @@ func (w *work) tokenize(ctx context.Context, i, limit int) (cut bool, _ *query.E
 	}
 	e, err := w.text.Tokenizer.Encode(ctx, item.Text, item.Pair, limit)
 	switch {
+	case err != nil && ctx.Err() != nil:
+		return false, errStopped
 	case err != nil:
 		return false, query.Invalid("text %d cannot be tokenized: %v", i, err).Of("input")
 	case len(e.IDs) == 0 || len(e.IDs) > limit || len(e.Types) != len(e.IDs):
@@ -149,7 +159,7 @@ func (w *work) tokenize(ctx context.Context, i, limit int) (cut bool, _ *query.E
 // tokenize makes the sequences of a request, in this goroutine or, for much text, in as many
 // as there are places. A place is taken for one text at a time, so that a small request waits
 // for no large one.
-func (s *Server) tokenize(ctx context.Context, deadline time.Time, w *work, limit int) *query.Error {
+func (s *Server) tokenize(ctx context.Context, w *work, limit int) *query.Error {
 	bytes := 0
 	for i := range w.Items {
 		if bytes += len(w.Items[i].Text); w.Items[i].Pair != nil {
@@ -161,36 +171,39 @@ func (s *Server) tokenize(ctx context.Context, deadline time.Time, w *work, limi
 		defer s.broaden()()
 		workers = min(cap(s.tokenizing), len(w.Items))
 	}
-	inTime, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
-	var cut atomic.Int64
-	err := each(inTime, len(w.Items), workers, func(inTime context.Context, i int) *query.Error {
-		// The place is given back after each text, so that this request waits in turn, too.
-		select {
-		case s.tokenizing <- struct{}{}:
-			defer func() { <-s.tokenizing }()
-		case <-inTime.Done():
-			return errLate
+	var cut, next atomic.Int64
+	all := newGroup(ctx)
+	defer all.cancel()
+	take := func() *query.Error {
+		for i := int(next.Add(1)) - 1; i < len(w.Items); i = int(next.Add(1)) - 1 {
+			select {
+			case s.tokenizing <- struct{}{}:
+			case <-all.ctx.Done():
+				return errStopped
+			}
+			shortened, err := w.tokenize(all.ctx, i, limit)
+			<-s.tokenizing
+			if err != nil {
+				return err
+			}
+			if shortened {
+				cut.Add(1)
+			}
 		}
-		shortened, err := w.tokenize(inTime, i, limit)
-		if shortened {
-			cut.Add(1)
-		}
-		return err
-	})
-	w.answer.Cut = int(cut.Load())
-	// A tokenizer that was stopped returns an error of its own, which is not the client's fault.
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return errLeft
-	case err != nil && inTime.Err() != nil:
-		return errLate
+		return nil
 	}
+	for range workers - 1 {
+		all.start(take)
+	}
+	all.run(take)
+	err := all.wait()
+	w.answer.Cut = int(cut.Load())
 	return err
 }
 
-// run sends the queries of a request, the longest first, and waits for all of them.
-func (s *Server) run(ctx context.Context, w *work) *query.Error {
+// run sends the queries of a request, the longest first, and waits for all of them. None is
+// sent after the deadline, which the scheduler knows, too.
+func (s *Server) run(ctx context.Context, deadline time.Time, w *work) *query.Error {
 	order := make([]int, len(w.sequences))
 	for i := range order {
 		order[i] = i
@@ -199,53 +212,88 @@ func (s *Server) run(ctx context.Context, w *work) *query.Error {
 	// Sequences of a length become batches, so they are sent one after another. The longest are
 	// first, for they take the most time.
 	slices.SortStableFunc(order, func(a, b int) int { return len(w.sequences[b].ids) - len(w.sequences[a].ids) })
-	err := each(ctx, len(order), max(w.Service.QueueLimit/queueShare, 1), func(ctx context.Context, n int) *query.Error {
+	all := newGroup(ctx)
+	defer all.cancel()
+	send := func(n int) *query.Error {
 		q := one{work: w, index: order[n]}
 		var trace *tracing.Query
 		if n == 0 {
 			trace = w.Trace
 		}
-		return s.queries.Answer(w.Service, &q, trace, ctx.Done())
-	})
-	names := 0
+		return s.queries.Answer(w.Service, &q, trace, all.ctx.Done())
+	}
+	if len(order) == 1 {
+		all.run(func() *query.Error { return send(0) })
+	} else {
+		all.run(func() *query.Error { return s.feed(deadline, all, w, send) })
+	}
+	err := all.wait()
 	w.variants.Range(func(name, _ any) bool {
-		names++
+		if w.answer.Variant != "" {
+			w.answer.Variant = "" // several have answered
+			return false
+		}
 		w.answer.Variant = name.(string)
 		return true
 	})
-	if names > 1 {
-		w.answer.Variant = ""
-	}
 	return err
 }
 
-// each calls do for the numbers below n, in several goroutines. The first error cancels the
-// context of the others, and no further number is begun. It returns that error once all calls
-// have returned.
-func each(ctx context.Context, n, goroutines int, do func(ctx context.Context, i int) *query.Error) *query.Error {
-	if n == 1 {
-		return do(ctx, 0)
-	}
-	ctx, cancel := context.WithCancel(ctx)
+// feed sends the queries of a request of several texts through the gate of their service.
+func (s *Server) feed(deadline time.Time, all *group, w *work, send func(n int) *query.Error) *query.Error {
+	of, _ := s.gates.LoadOrStore(w.Service.Name, newGate())
+	g := of.(*gate)
+	// The context of the group is done when one of its queries has failed.
+	until, cancel := context.WithDeadline(all.ctx, deadline)
 	defer cancel()
-	var first atomic.Pointer[query.Error]
-	var next atomic.Int64
-	var all sync.WaitGroup
-	for range min(n, goroutines) {
-		all.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				if ctx.Err() != nil {
-					first.CompareAndSwap(nil, errLeft)
-					return
-				}
-				if err := do(ctx, i); err != nil {
-					first.CompareAndSwap(nil, err)
-					cancel()
-					return
-				}
-			}
-		})
+	if !g.enter(until) {
+		return errStopped
 	}
-	all.Wait()
-	return first.Load()
+	defer g.leave()
+	for n := range w.sequences {
+		if !g.admit(until, most(w.Service)) {
+			return errStopped
+		}
+		all.start(func() *query.Error { return send(n) }, g.answered)
+	}
+	return nil
+}
+
+// group runs functions until one of them fails, which ends the context of the others.
+type group struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	first  atomic.Pointer[query.Error]
+	all    sync.WaitGroup
+}
+
+// newGroup returns a group whose context is below ctx. The caller cancels it in the end.
+func newGroup(ctx context.Context) *group {
+	g := new(group)
+	g.ctx, g.cancel = context.WithCancel(ctx)
+	return g
+}
+
+// run runs do in this goroutine.
+func (g *group) run(do func() *query.Error) {
+	if err := do(); err != nil {
+		g.first.CompareAndSwap(nil, err)
+		g.cancel()
+	}
+}
+
+// start runs do in a goroutine, and then, once the others know of its error, the functions after.
+func (g *group) start(do func() *query.Error, after ...func()) {
+	g.all.Go(func() {
+		g.run(do)
+		for _, f := range after {
+			f()
+		}
+	})
+}
+
+// wait returns the first error once all functions have returned.
+func (g *group) wait() *query.Error {
+	g.all.Wait()
+	return g.first.Load()
 }
