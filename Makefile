@@ -24,7 +24,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X github.com/overlapd/overlapd/internal/cli.commit=$(COMMIT)
 
-.PHONY: help build lab demo run test short clients losses ledger numbers chaos soak fuzz conformance ort ort-notices solver lint bench bench-cpu bench-endpoint bench-compare gpu-bundle gpu-check release check-release deb check-deb check-units image-tree image check-image check-kubernetes clean
+.PHONY: help build lab demo run test short clients losses ledger numbers chaos soak fuzz conformance ort ort-notices solver lint bench bench-cpu bench-endpoint bench-text bench-compare gpu-bundle gpu-check release check-release deb check-deb check-units image-tree image check-image check-kubernetes clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -104,7 +104,9 @@ bench: lab ## what cutting models at every node costs
 	bin/overlapd-lab bench engine --model resnet50 --batch 1,4,8 --threads 1,2
 	bin/overlapd-lab bench engine --model bert --batch 1 --threads 1,2
 
-bench-cpu bench-endpoint: CPUS ?= 0,1
+TEXT_PEER := fastapi==0.165.0 numpy==2.4.6 onnxruntime==$(ORT_VERSION) tokenizers==0.23.3 uvicorn==0.54.0
+
+bench-cpu bench-endpoint bench-text: CPUS ?= 0,1
 bench-endpoint: export ENDPOINT_OUT := $(ENDPOINT_OUT)
 bench-cpu bench-endpoint: export TRITON := $(or $(TRITON),$(wildcard $(CACHE_DIR)/triton))
 bench-endpoint: ort ## what a query costs, beside other servers, on CPUS (0,1) in TURNS (6); ENDPOINT_OUT=FILE for JSON; see scripts/fetch-triton
@@ -112,6 +114,12 @@ bench-endpoint: ort ## what a query costs, beside other servers, on CPUS (0,1) i
 
 bench-cpu: ort ## answers in time of resnet50 and bert on CPUS (0,1), beside Triton, in TURNS (3) of a WINDOW (10s) a load; CPU_OUT=DIR for JSON and a chart
 	CPU_WINDOW='$(WINDOW)' CPU_OUT='$(abspath $(CPU_OUT))' taskset -c $(CPUS) go test ./test -run XXX -bench '^BenchmarkCPU$$' -benchtime $(or $(TURNS),3)x -timeout 2h
+
+bench-text: ort ## embeddings a second on CPUS (0,1), beside a FastAPI server on ONNX Runtime from PyPI, in TURNS (3) of a WINDOW (5s) a load; TEXT_OUT=FILE for JSON
+	python3 -m venv bin/text-peer
+	bin/text-peer/bin/pip install --quiet $(TEXT_PEER)
+	OVERLAPD_TEST_PYTHON='$(CURDIR)/bin/text-peer/bin/python' TEXT_WINDOW='$(WINDOW)' TEXT_OUT='$(and $(TEXT_OUT),$(abspath $(TEXT_OUT)))' \
+		taskset -c $(CPUS) go test ./test -run XXX -bench '^BenchmarkText$$' -benchtime $(or $(TURNS),3)x -timeout 2h
 
 bench-compare: ort ## what a decision and a query cost at the commit BASE and now, in TURNS (10), by benchstat; half an hour on a quiet machine
 	scripts/bench-compare '$(or $(BASE),$(error BASE names no commit: make bench-compare BASE=main))' '$(or $(TURNS),10)'

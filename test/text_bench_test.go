@@ -102,7 +102,7 @@ func BenchmarkText(b *testing.B) {
 
 // startTexts starts a daemon with both models. Ranking is a job without deadlines.
 func startTexts(b *testing.B) textSystem {
-	const lengths = "seq_lens = [16, 32, 64, 128]\nmax_batch = 32\nqueue_limit = 4096\n"
+	const lengths = "seq_lens = [16, 32, 64, 128]\nmax_batch = 16\nqueue_limit = 4096\n"
 	p := serve(b, config{top: `log_level = "info"`, worker: "threads = 0\ninput_bytes = \"64MiB\"\noutput_bytes = \"128MiB\"", services: []service{
 		{"text_encoder", "zoo:text_encoder", lengths + fmt.Sprintf("target = %q", textLimit)},
 		{"text_reranker", "zoo:text_reranker", lengths + "target = \"20s\"\nbest_effort = true"},
