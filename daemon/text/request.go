@@ -17,6 +17,14 @@ type Item struct {
 	IDs  []int64
 }
 
+// bytes returns the size of the text.
+func (t *Item) bytes() int {
+	if t.Pair != nil {
+		return len(t.Text) + len(*t.Pair)
+	}
+	return len(t.Text)
+}
+
 // options are what a client asks for besides, such as a timeout.
 type options interface {
 	// Apply sets the options of a query. It is called from several goroutines at once.

@@ -23,12 +23,16 @@ const (
 	// MaxTexts is the largest number of texts of a request.
 	MaxTexts = 2048
 
-	// tokenizerShare is the divisor of the processors for the goroutines that tokenize.
+	// tokenizerShare is the divisor of the processors for the long texts that are tokenized at a
+	// time, and again for the short ones.
 	tokenizerShare = 2
 
+	// longBytes is the size from which on a text is long: one of more than a millisecond.
+	longBytes = 8 << 10
+
 	// broadBytes is the size of the texts of a request from which on all processors are used
-	// while they are tokenized, and a goroutine each: about a millisecond of work.
-	broadBytes = 16 << 10
+	// while they are tokenized, and a goroutine each.
+	broadBytes = 32 << 10
 
 	// replacedTries is how often a request is answered from the beginning because its service
 	// was replaced by one with another model meanwhile.
@@ -40,8 +44,9 @@ type Server struct {
 	queries *query.Server
 	broaden func() (release func())
 
-	// tokenizing holds one value for each text that is being tokenized.
-	tokenizing chan struct{}
+	// long and short hold one value for each text of that kind that is being tokenized. A short
+	// text thus waits for no long one.
+	long, short chan struct{}
 
 	// gates has the *gate of each service by its name.
 	gates sync.Map
@@ -53,7 +58,8 @@ func New(q *query.Server, broaden func() (release func())) *Server {
 	if broaden == nil {
 		broaden = func() func() { return func() {} }
 	}
-	return &Server{queries: q, broaden: broaden, tokenizing: make(chan struct{}, max(runtime.NumCPU()/tokenizerShare, 1))}
+	places := max(runtime.NumCPU()/tokenizerShare, 1)
+	return &Server{queries: q, broaden: broaden, long: make(chan struct{}, places), short: make(chan struct{}, places)}
 }
 
 // Answer answers a request. ctx is done when its client has left. The caller releases the
@@ -162,27 +168,31 @@ func (w *work) tokenize(ctx context.Context, i, limit int) (cut bool, _ *query.E
 func (s *Server) tokenize(ctx context.Context, w *work, limit int) *query.Error {
 	bytes := 0
 	for i := range w.Items {
-		if bytes += len(w.Items[i].Text); w.Items[i].Pair != nil {
-			bytes += len(*w.Items[i].Pair)
-		}
+		bytes += w.Items[i].bytes()
 	}
 	workers := 1
 	if bytes >= broadBytes {
 		defer s.broaden()()
-		workers = min(cap(s.tokenizing), len(w.Items))
+		workers = min(cap(s.short), len(w.Items))
 	}
 	var cut, next atomic.Int64
 	all := newGroup(ctx)
 	defer all.cancel()
 	take := func() *query.Error {
 		for i := int(next.Add(1)) - 1; i < len(w.Items); i = int(next.Add(1)) - 1 {
+			places := s.short
+			if w.Items[i].bytes() >= longBytes {
+				places = s.long
+			}
 			select {
-			case s.tokenizing <- struct{}{}:
+			case places <- struct{}{}:
 			case <-all.ctx.Done():
 				return errStopped
 			}
 			shortened, err := w.tokenize(all.ctx, i, limit)
-			<-s.tokenizing
+			<-places
+			// The process may have one processor, on which the scheduler and others wait.
+			runtime.Gosched()
 			if err != nil {
 				return err
 			}

@@ -220,10 +220,15 @@ func TestDeadlineOfTokenizing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, text)
 		s := f.server()
-		for range cap(s.tokenizing) {
-			s.tokenizing <- struct{}{}
+		for range cap(s.long) {
+			s.long <- struct{}{}
 		}
-		r := f.request("a")
+		a, err := s.Answer(t.Context(), f.request("a"))
+		if err != nil {
+			t.Fatalf("a short text waits for a long one: %v", err)
+		}
+		a.Release()
+		r := f.request("a", strings.Repeat("a ", longBytes))
 		r.Options = timeout(time.Minute)
 		began := time.Now()
 		if _, err := s.Answer(t.Context(), r); err == nil || err.Reason != query.ReasonDeadline || time.Since(began) > patience {
