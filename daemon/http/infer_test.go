@@ -149,7 +149,8 @@ func TestBackendErrors(t *testing.T) {
 	}
 	for i, n := range s.List[0].Stats.Counts().TurnedAway { // of those, what the scheduler would not know of
 		want := uint64(0)
-		if reason := query.TurnedAwayFor[i]; reason == query.ReasonQueueFull || reason == query.ReasonDraining || reason == query.ReasonLoading {
+		switch query.TurnedAwayFor[i] {
+		case query.ReasonQueueFull, query.ReasonDraining, query.ReasonLoading, query.ReasonDeadline:
 			want = 1
 		}
 		if n != want {

@@ -32,7 +32,9 @@ type stats struct {
 
 // TurnedAwayFor lists the reasons for which a valid query may be rejected before the
 // scheduler sees it. The scheduler counts its own rejections.
-var TurnedAwayFor = [...]string{ReasonLoading, ReasonUnloaded, ReasonGivenUp, ReasonQuarantined, ReasonNoMemory, ReasonQueueFull, ReasonDraining}
+var TurnedAwayFor = [...]string{
+	ReasonLoading, ReasonUnloaded, ReasonGivenUp, ReasonQuarantined, ReasonNoMemory, ReasonQueueFull, ReasonDraining, ReasonDeadline,
+}
 
 // TurnAway counts a query that did not reach the scheduler, if its reason is in
 // [TurnedAwayFor].

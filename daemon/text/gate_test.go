@@ -47,6 +47,10 @@ func TestGate(t *testing.T) {
 		if got := <-ended; got != "c "+query.ReasonDeadline {
 			t.Errorf("ended: got %s", got)
 		}
+		counted := f.service.Stats.Counts().TurnedAway[slices.Index(query.TurnedAwayFor[:], query.ReasonDeadline)]
+		if counted != 3 {
+			t.Errorf("%d texts are counted as too late, want 3", counted)
+		}
 		f.answerHeld(nil)
 		f.answerHeld(nil)
 		held(5) // the rest of a

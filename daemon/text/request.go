@@ -90,6 +90,7 @@ type work struct {
 	sequences []sequence
 
 	variants sync.Map // the names of those that have answered
+	sent     int      // how many queries were sent
 }
 
 // sequence is the tokens of a text.

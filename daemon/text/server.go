@@ -115,6 +115,10 @@ func (s *Server) try(ctx context.Context, r *Request, a *Answer) *query.Error {
 	case err != nil && ctx.Err() != nil:
 		return errLeft
 	case err == errStopped:
+		// The scheduler, which counts what it sheds, has not seen these texts.
+		for range len(r.Items) - w.sent {
+			v.Stats.TurnAway(errLate)
+		}
 		return errLate
 	}
 	return err
@@ -264,6 +268,7 @@ func (s *Server) feed(deadline time.Time, all *group, w *work, send func(n int) 
 		if !g.admit(until, most(w.Service)) {
 			return errStopped
 		}
+		w.sent++
 		all.start(func() *query.Error { return send(n) }, g.answered)
 	}
 	return nil

@@ -6,6 +6,7 @@ up to 32 texts, sorted by length.
 import asyncio
 import base64
 import concurrent.futures
+import contextlib
 import os
 import sys
 
@@ -26,7 +27,6 @@ options.add_session_config_entry("session.intra_op.allow_spinning", "0")
 session = ort.InferenceSession(os.path.join(folder, "model.onnx"), options, providers=["CPUExecutionProvider"])
 output = session.get_outputs()[0].name
 model, tokenizing = (concurrent.futures.ThreadPoolExecutor(1) for _ in range(2))
-app = FastAPI()
 waiting = []  # (length, encoding, future)
 work = asyncio.Event()
 
@@ -59,9 +59,14 @@ async def batches():
                     future.set_result(row)
 
 
-@app.on_event("startup")
-async def start():
-    app.state.batches = asyncio.create_task(batches())
+@contextlib.asynccontextmanager
+async def lifespan(_):
+    task = asyncio.create_task(batches())
+    yield
+    task.cancel()
+
+
+app = FastAPI(lifespan=lifespan)
 
 
 async def rows(texts):

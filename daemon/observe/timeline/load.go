@@ -74,7 +74,8 @@ func overloaded(reason overlap.Reason) bool {
 // there was too much work.
 func (d *demand) turnedAway(counts *[len(query.TurnedAwayFor)]uint64) {
 	for i, n := range counts {
-		if reason := query.TurnedAwayFor[i]; reason == query.ReasonNoMemory || reason == query.ReasonQueueFull {
+		switch query.TurnedAwayFor[i] {
+		case query.ReasonNoMemory, query.ReasonQueueFull, query.ReasonDeadline:
 			d.count(0, true, uint32(n))
 		}
 	}
