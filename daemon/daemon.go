@@ -130,7 +130,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	if len(d.devices) == 0 {
 		d.devices = pooled(one, d.gpus)
 	}
-	if err = d.devices.readTexts(&c); err != nil {
+	if err = d.devices.readTexts(&c, nil); err != nil {
 		return d, err
 	}
 	// The source is asked before the loop begins, which looks for a stored predictor.

@@ -68,7 +68,7 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 	if _, err := textfile.Within(ctx, "policies", policies); err != nil {
 		return nil, err
 	}
-	texts := func() (struct{}, error) { return struct{}{}, d.devices.readTexts(&next) }
+	texts := func() (struct{}, error) { return struct{}{}, d.devices.readTexts(&next, d.backend) }
 	if _, err := textfile.Within(ctx, "tokenizers", texts); err != nil {
 		return nil, err
 	}
@@ -359,6 +359,16 @@ func (r *reload) load(name string, held bool) (j *loop.Joining, fault, cut error
 		fault, cut = r.await(j)
 	}
 	return j, fault, cut
+}
+
+// joined starts the workers of a service and waits until it takes requests.
+func (r *reload) joined(c *config.Service) error {
+	j, err := r.join(c, false)
+	if err == nil {
+		fault, cut := r.await(j)
+		err = cmp.Or(fault, cut)
+	}
+	return err
 }
 
 // join starts the workers of a service that is to take requests: as soon as they are ready,

@@ -393,11 +393,11 @@ func (r *residents) load(m *resident) {
 		r.changing.RUnlock()
 		return
 	}
+	asked := *of
+	_, err := readTexts([]*config.Service{&asked}, func(s *config.Service) (string, error) { return r.devices[0].model(s.Model) })
 	run := &reload{backend: r.backend, devices: r.devices, config: r.config, ctx: r.life, next: c, progress: func(config.Step) {}}
-	j, err := run.join(of, false)
 	if err == nil {
-		fault, cut := run.await(j)
-		err = cmp.Or(fault, cut)
+		err = run.joined(&asked)
 	}
 	r.changing.RUnlock()
 	bytes := int64(0)

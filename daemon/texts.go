@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/loop"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/text/export"
 )
 
@@ -44,14 +46,22 @@ func describeText(s *config.Service) string {
 }
 
 // readTexts reads the tokenizer of each service that has one, and what else lies beside its
-// model.
-func (p pool) readTexts(c *config.Config) error {
+// model. That of a service whose model is on disk is read when the model is loaded. by is nil
+// before there is a loop.
+func (p pool) readTexts(c *config.Config, by *loop.Backend) error {
 	if p[0].emulation != nil {
 		return nil // its models compute nothing
 	}
 	var all []*config.Service
 	for i := range c.Services {
-		all = append(all, &c.Services[i])
+		s := &c.Services[i]
+		now := (*query.Service)(nil)
+		if by != nil {
+			now = by.Service([]byte(s.Name))
+		}
+		if c.Stays(s) || now != nil && now.Asleep == nil {
+			all = append(all, s)
+		}
 	}
 	warnings, err := readTexts(all, func(s *config.Service) (string, error) { return p[0].model(s.Model) })
 	for _, w := range warnings {

@@ -239,3 +239,27 @@ func TestThousandModelsOnDisk(t *testing.T) {
 		t.Error(a)
 	}
 }
+
+// Texts wait for a model on disk as tensors do, over each of the protocols, and its tokenizer is read
+// with it.
+func TestTextsOnDemand(t *testing.T) {
+	t.Parallel()
+	c := onDemand(0, "", "")
+	c.services = []service{{"by-v1", "zoo:text_encoder", ""}, {"by-v2", "zoo:text_encoder", ""}}
+	p := serve(t, c)
+	response, err := client.Post(p.url("/v1/embeddings"), "application/json", strings.NewReader(`{"model":"by-v1","input":["one text","another"]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var got struct {
+		Data []struct{ Embedding []float32 }
+	}
+	if err := json.NewDecoder(response.Body).Decode(&got); err != nil || response.StatusCode != 200 || len(got.Data) != 2 || len(got.Data[1].Embedding) == 0 {
+		t.Errorf("status %d, %v: %+v", response.StatusCode, err, got)
+	}
+	body := `{"inputs":[{"name":"text","datatype":"BYTES","shape":[1,1],"data":["one text"]}]}`
+	if a := p.post(client, "by-v2", []byte(body), len(body)); a.Status != 200 {
+		t.Errorf("a text as a tensor: %v", a)
+	}
+}

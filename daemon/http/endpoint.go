@@ -165,6 +165,14 @@ func (e *Endpoint) answer(ctx *fasthttp.RequestCtx) {
 		leaveBody(ctx)
 		return
 	}
+	if r.page == nil && r.text == nil && s.Asleep != nil {
+		// Whether the model takes text is known once it is loaded.
+		if s, err = e.inference.awake(ctx, s); err != nil {
+			writeError(ctx, err)
+			leaveBody(ctx)
+			return
+		}
+	}
 	switch {
 	case r.text != nil:
 		e.texts.answer(ctx, r.text)

@@ -92,6 +92,24 @@ func here(ctx *fasthttp.RequestCtx) context.Context {
 	return context.Background()
 }
 
+// arrivalKey is the user value of a request that has waited for its model: when it arrived.
+type arrivalKey struct{}
+
+// arrivalOf returns when a request arrived whose body has just been read.
+func arrivalOf(ctx *fasthttp.RequestCtx) time.Time {
+	if at, ok := ctx.UserValue(arrivalKey{}).(time.Time); ok {
+		return at
+	}
+	return time.Now()
+}
+
+// awake waits for the model of a service that is on disk.
+func (n *inference) awake(ctx *fasthttp.RequestCtx, s *query.Service) (*query.Service, *query.Error) {
+	arrival := time.Now()
+	ctx.SetUserValue(arrivalKey{}, arrival)
+	return n.queries.Awake(s, arrival, here(ctx).Done())
+}
+
 // reportLoad adds the load of a service to the response if the client asks for it, in its form.
 // An unknown form is ignored, because the header is only a hint.
 func (n *inference) reportLoad(ctx *fasthttp.RequestCtx, service string) {
@@ -121,7 +139,7 @@ func (x *exchange) Decode(c *query.Call) *query.Error {
 		return err
 	}
 	defer b.Release()
-	c.Arrival = time.Now()
+	c.Arrival = arrivalOf(x.ctx)
 	c.Sender = query.Sender(x.ctx.RemoteAddr())
 	head, err := jsonBytes(x.ctx, len(b.Bytes))
 	if err != nil {

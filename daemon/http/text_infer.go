@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
-	"time"
 	"unicode/utf8"
 
 	"github.com/valyala/fasthttp"
@@ -41,7 +40,7 @@ func (t *textInference) infer(ctx *fasthttp.RequestCtx, s *query.Service) {
 		return
 	}
 	r := &textRequest{memory: t.bodies.memory}
-	r.Service, r.Arrival = s, time.Now()
+	r.Service, r.Arrival = s, arrivalOf(ctx)
 	r.Trace = t.inference.beginTrace(ctx, s, inferRoute(ctx))
 	if err = t.inferTexts(ctx, r, b, head); err != nil {
 		writeError(ctx, err)

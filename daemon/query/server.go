@@ -172,17 +172,17 @@ const holdTries = 8
 // hold returns v, held, or the service that has replaced it since it was found. If its model is on
 // disk it waits until that is loaded, and returns since when: the deadline of the query counts from
 // then. It fails if v was removed, or if the query would be late.
-func (s *Server) hold(v *Service, left <-chan struct{}) (_ *Service, woken time.Time, _ *Error) {
+func (s *Server) hold(v *Service, left <-chan struct{}) (_ *Service, woken time.Time, err *Error) {
 	for range holdTries {
 		if v.Asleep != nil {
 			if woken.IsZero() {
 				woken = time.Now()
 			}
-			if err := v.Asleep.Wake(v, woken, left); err != nil {
-				v.Stats.TurnAway(err)
+			if v, err = s.Awake(v, woken, left); err != nil {
 				return nil, woken, err
 			}
-		} else if v.Hold() {
+		}
+		if v.Hold() {
 			return v, woken, nil
 		}
 		name := v.Name
@@ -191,6 +191,25 @@ func (s *Server) hold(v *Service, left <-chan struct{}) (_ *Service, woken time.
 		}
 	}
 	return nil, woken, ErrUnavailable
+}
+
+// Awake returns the service that serves in the place of v once its model is loaded, or v itself if
+// that is not on disk. It fails if a query that arrived at a time would be late then.
+func (s *Server) Awake(v *Service, arrival time.Time, left <-chan struct{}) (*Service, *Error) {
+	for range holdTries {
+		if v.Asleep == nil {
+			return v, nil
+		}
+		if err := v.Asleep.Wake(v, arrival, left); err != nil {
+			v.Stats.TurnAway(err)
+			return nil, err
+		}
+		name := v.Name
+		if v = s.Service([]byte(name)); v == nil {
+			return nil, NotFound("unknown model %q", name)
+		}
+	}
+	return nil, ErrUnavailable
 }
 
 // encode writes the response, or returns the error of the reply.

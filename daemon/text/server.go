@@ -84,7 +84,11 @@ func (s *Server) Answer(ctx context.Context, r *Request) (*Answer, *query.Error)
 
 // try answers a request with the service that it names.
 func (s *Server) try(ctx context.Context, r *Request, a *Answer) *query.Error {
-	v := r.Service
+	v, failed := s.queries.Awake(r.Service, r.Arrival, ctx.Done())
+	if failed != nil {
+		return failed
+	}
+	r.Service = v
 	sig := v.Signature()
 	switch {
 	case v.Text == nil:
