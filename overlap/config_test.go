@@ -28,7 +28,6 @@ func TestConfigReportsEveryFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	faults := map[string]func(*Config){
-		"0 services":                    func(c *Config) { c.Services = nil },
 		"16385 services":                func(c *Config) { c.Services = make([]models.Service, MaxServices+1) },
 		`unknown policy "best"`:         func(c *Config) { c.Policy = "best" },
 		"a device without a predictor":  func(c *Config) { c.Devices[0] = nil },

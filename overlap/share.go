@@ -192,6 +192,11 @@ func (overlap) fitting(d *decision, c *candidate, free int, limit time.Duration)
 	return share, width, ok
 }
 
+// wideAgain is after how many batches on a part of the device one that could have all of it has that,
+// whatever is known: a model that was measured on all units while others were busy would never be
+// measured there again.
+const wideAgain = 8
+
 // widen gives a batch the share of at most so many units on which most time is gained per time: what
 // the batch gains on more units, less what others would gain on them that come while it runs, each as
 // much as it takes alone. As many come as there were of late.
@@ -202,6 +207,11 @@ func (overlap) widen(d *decision, c *candidate, units int) {
 	d.ask.clear()
 	d.askAlone(c)
 	estimates := d.ask.take()
+	if e := estimates[len(estimates)-1]; units == d.device.units && c.service.Narrow >= wideAgain && e.Latency > 0 && d.at+e.Latency <= c.due {
+		c.rest.Share, c.solo = 0, e
+		c.aim(d.at + c.solo.Latency)
+		return
+	}
 	narrow, width, best := c.solo.Latency, d.device.width(c.rest.Share), 1.0
 	for i, share := range d.device.shares {
 		w, e := d.device.width(share), estimates[i]

@@ -114,3 +114,46 @@ func TestSharesDoNotAllocate(t *testing.T) {
 		t.Errorf("a turn allocates %v times", n)
 	}
 }
+
+// spoiled predicts that a span takes twice as long on all units as on one.
+type spoiled struct{}
+
+func (spoiled) Predict(groups []models.Group, estimates []models.Estimate) {
+	sharing{}.Predict(groups, estimates)
+	for i, g := range groups {
+		if g.Spans[0].Share == 0 {
+			estimates[i].Latency, estimates[i].Bound = 20*estimates[i].Latency, 20*estimates[i].Bound
+		}
+	}
+}
+
+// A model that is thought to be slower on all units has them again after some batches: nobody knows
+// better until it does.
+func TestAllUnitsAreTriedAgain(t *testing.T) {
+	c := &crowd{t: t, services: services(2, maxSize, 2*time.Second), random: rand.New(rand.NewPCG(1, 1))}
+	var err error
+	c.s, err = overlap.New(overlap.Config{Services: c.services, Policy: "overlap", Devices: []overlap.Predictor{spoiled{}}, Units: []int{2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wide := 0
+	for range 45 {
+		c.arrive(0)
+		r, ok := c.s.Next(c.now)
+		if !ok {
+			t.Fatal("a lone query does not start")
+		}
+		if r.Spans[0].Share == 0 {
+			wide++
+		}
+		c.now += r.Predicted.Latency
+		span := r.Group.Spans[0]
+		o := models.Outcome{Round: r.Number, Took: r.Predicted.Latency, Spans: []models.SpanOutcome{{Span: span, Status: models.SpanDone, Reached: span.End}}}
+		if err := c.s.Finish(c.now, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if wide < 3 || wide > 9 {
+		t.Errorf("of 45 lone queries %d had all units", wide)
+	}
+}
