@@ -467,6 +467,11 @@ type Options struct {
 	// Fit fits predictors. If it is nil, none is fitted.
 	Fit loop.FitFunc
 
+	// Reread returns the whole configuration, with one model as the model repository has it
+	// now and everything else as it is. It is called when a client loads that model. It is
+	// nil without a repository.
+	Reread func(model string) (config.Config, error)
+
 	// Offline is set for Measure: there are no endpoints.
 	Offline bool
 

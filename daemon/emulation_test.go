@@ -283,7 +283,7 @@ func (d *emulatedDaemon) replays() (all []*journal.Record) {
 func TestEmulatedIsLabelled(t *testing.T) {
 	d := serveEmulated(t, emulatedConfig(t, nil))
 	for path, want := range map[string][]string{
-		"/v2":                  {`"model_repository","emulated"]`},
+		"/v2":                  {`"model_repository(unload_dependents)","emulated"]`},
 		"/v2/models/s0":        {`"platform":"emulated"`, `{"name":"input","datatype":"FP32","shape":[-1,4]}`, `{"name":"output","datatype":"FP32","shape":[-1,4]}`},
 		"/v2/models/s1":        {`"platform":"emulated"`, `{"name":"input","datatype":"INT64","shape":[-1,-1]}`},
 		"/v2/models/s0/config": {`"platform":"emulated","backend":"emulated"`, `"max_batch_size":8`, `"device":{"string_value":"emulated: formula"}`, `"sha256":{"string_value":"hash of the profile"}`},

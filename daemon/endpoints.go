@@ -42,7 +42,7 @@ func CheckAccess(c *config.Config) (warnings []string, err error) {
 // openEndpoints creates the HTTP and gRPC servers and what they share.
 func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 	q := &query.Server{
-		Host: d.backend, Memory: query.NewBudget(c.Limits.MemoryBytes), Connections: query.NewPlaces(c.Limits.Connections),
+		Host: d.backend, Repository: d.repository(o.Reread), Memory: query.NewBudget(c.Limits.MemoryBytes), Connections: query.NewPlaces(c.Limits.Connections),
 		Version: o.Version, Log: d.log,
 	}
 	last := func() *status.Status { s, _ := d.backend.StatusWithin(reportWait, false); return s }
@@ -74,6 +74,14 @@ func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 		d.front.rpc = rpc.New(q, c.Limits, d.access)
 	}
 	return nil
+}
+
+// repository returns what loads and unloads models for clients.
+func (d *Daemon) repository(reread func(model string) (config.Config, error)) *repository {
+	return &repository{
+		residents: d.residents, config: d.Config, reread: reread, turn: make(chan struct{}, 1),
+		reload: func(next config.Config) (*config.Reloaded, error) { return d.Reload(d.life, next, nil) },
+	}
 }
 
 // openAccess reads tokens and certificates, and logs warnings about them.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/internal/textfile"
 )
 
@@ -119,6 +120,17 @@ func plan(running []string, r *config.Reloaded) (steps []change) {
 			loaded = slices.DeleteFunc(loaded, func(name string) bool { return slices.Contains(s.next, name) })
 		}
 	}
+	// A version that gets the plain name of its model, because a higher one goes, keeps its own
+	// until it has loaded there.
+	var last []string
+	removed = slices.DeleteFunc(removed, func(name string) bool {
+		model := query.ModelOf(name)
+		moves := model != name && slices.Contains(r.Replaced, model)
+		if moves {
+			last = append(last, name)
+		}
+		return moves
+	})
 	steps = append(steps, change{old: removed})
 	for _, name := range slices.Concat(r.Changed, r.Moved) {
 		steps = append(steps, change{next: []string{name}, stay: true})
@@ -126,7 +138,10 @@ func plan(running []string, r *config.Reloaded) (steps []change) {
 	for _, name := range loaded {
 		steps = append(steps, change{next: []string{name}})
 	}
-	return append(steps, successions...)
+	if steps = append(steps, successions...); len(last) > 0 {
+		steps = append(steps, change{old: last})
+	}
+	return steps
 }
 
 // effective is the configuration in effect, which a reload changes while others read it.

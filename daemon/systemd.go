@@ -138,6 +138,9 @@ type standing struct {
 func (d *Daemon) standing() standing {
 	s := standing{beat: d.backend.Beat()}
 	for _, service := range d.backend.Services() {
+		if service.Asleep != nil {
+			continue // nobody waits for it
+		}
 		s.services++
 		switch {
 		case service.Ready():

@@ -362,12 +362,13 @@ func SystemdFolder(variable string) string {
 	return dir
 }
 
-// Expanded returns the configuration as it runs. A service with variants is replaced by one
-// service for each variant. Such a service has the name SERVICE/VARIANT, the variant's
-// model, and the variant itself as its only one; everything else is that of the original
-// service. Expanding twice changes nothing.
+// Expanded returns the configuration as it runs. Versions have names of their own, see
+// [Versioned]. A service with variants is replaced by one service for each variant. Such a
+// service has the name SERVICE/VARIANT, the variant's model, and the variant itself as its
+// only one; everything else is that of the original service. Expanding twice changes
+// nothing.
 func (c Config) Expanded() Config {
-	c.Services = expanded(c.Services)
+	c.Services = expanded(Versioned(c.Services))
 	return c
 }
 
@@ -463,9 +464,12 @@ func (c Config) BriefTOML() []byte {
 var entryNumber = regexp.MustCompile(`\[\d+\]`)
 
 // toml returns the keys that has selects as a file. Variants are folded back into their
-// services.
+// services, and versions have the name that they share.
 func (c Config) toml(has func(key) bool) []byte {
 	c.Services = folded(expanded(c.Services)) // variants with the names that they have
+	for i := range c.Services {
+		c.Services[i].Name = c.Services[i].Base()
+	}
 	var b []byte
 	table := ""
 	c.keys(func(k key) {

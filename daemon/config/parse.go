@@ -80,6 +80,7 @@ func Parse(path string, data []byte) (Config, error) {
 		return Config{}, faults.in(path, data)
 	}
 	c.resolve(filepath.Dir(path))
+	c.Services = Versioned(c.Services)
 	return c, nil
 }
 

@@ -130,7 +130,7 @@ var serviceEffects = map[string]string{
 	"Name": "added and removed", "Model": "replaced", "Threads": "replaced", "Cut": "replaced", "MPS": "replaced",
 	"Target": "changed", "Keep": "changed", "On": "moved", "QueueLimit": "changed", "MaxBatch": "changed", "MaxQueryBatch": "changed", "BestEffort": "changed",
 	"Sizes": "changed", "SeqLens": "changed", "Selection": "changed", "Variants": "replaced", "Planned": "changed",
-	"Tokenizer": "changed", "Pooling": "changed", "Normalize": "changed", "Text": "changed",
+	"Tokenizer": "changed", "Pooling": "changed", "Normalize": "changed", "Text": "changed", "Version": "changed",
 }
 
 func TestEveryFieldOfAServiceHasAnEffect(t *testing.T) {

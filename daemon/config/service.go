@@ -3,6 +3,7 @@ package config
 import (
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +17,9 @@ type Service struct {
 	// Clients ask for the service under this name: letters, digits, dots, underscores and
 	// hyphens.
 	Name string `toml:"name" missing:"required" reload:"name"`
+	// Services may share a name if their versions differ; a request that names no version
+	// reaches the highest.
+	Version int `toml:"version" default:"1" min:"1"`
 	// The model is "zoo:NAME", an ONNX file or, on an emulated device, "emulated:NAME";
 	// variants have their own.
 	Model string `toml:"model" reload:"worker" missing:"required"`
@@ -133,6 +137,35 @@ func (s *Service) Models() (all []string) {
 // variantOf separates service and variant in the name of an expanded service. It is not
 // allowed in the names of services in a file.
 const variantOf = "/"
+
+// versionOf separates a name and a version in the name of a service. It is not allowed in
+// the names of services in a file.
+const versionOf = ":"
+
+// Base returns the name that s shares with its other versions.
+func (s *Service) Base() string { return strings.TrimSuffix(s.Name, s.suffix()) }
+
+// suffix returns what the name of s ends with while a higher version has the plain one.
+func (s *Service) suffix() string { return versionOf + strconv.Itoa(s.Version) }
+
+// Versioned returns services with unique names: of those that share a name, the highest
+// version keeps it, and the others are NAME:VERSION. Services of [Config.Expanded] already
+// have such names.
+func Versioned(services []Service) []Service {
+	highest := map[string]int{}
+	for i := range services {
+		s := &services[i]
+		highest[s.Base()] = max(highest[s.Base()], s.Version)
+	}
+	services = slices.Clone(services)
+	for i := range services {
+		s := &services[i]
+		if s.Name = s.Base(); s.Version < highest[s.Name] {
+			s.Name += s.suffix()
+		}
+	}
+	return services
+}
 
 // Of returns the service that s is a variant of, and the variant, or "" and nil. Only a
 // service of [Config.Expanded] can be a variant.

@@ -356,12 +356,13 @@ func (c *Config) checkServices(f *Faults) {
 	f.when(stay > MaxServices, "service", "%d services whose models stay in memory, counting each variant, and the limit is %d: leave some out, set load = %q, or run several daemons", stay, MaxServices, LoadOnDemand)
 	f.when(c.Load != LoadAtStart && c.MayUseGPU(), "load", "%q is for the CPU: set device = %q, or load = %q", c.Load, DeviceCPU, LoadAtStart)
 	f.when(c.Load != LoadAtStart && c.Policy == Static, "load", "%q does not go with policy = %q, which divides the device among all services at the start: choose another policy", c.Load, Static)
-	// Index of the first service with each name.
+	// Index of the first service with each name and version.
 	first := map[string]int{}
 	for i := range c.Services {
 		s, prefix := &c.Services[i], fmt.Sprintf("service[%d].", i)
-		if !f.when(!isName(s.Name), prefix+"name", `%q must be `+nameForm, s.Name) {
-			f.when(s.Name == reservedName, prefix+"name", "%q is reserved, because the protocol has /v2/models/stats: choose another name", s.Name)
+		name := s.Base()
+		if !f.when(!isName(name), prefix+"name", `%q must be `+nameForm, s.Name) {
+			f.when(name == reservedName, prefix+"name", "%q is reserved, because the protocol has /v2/models/stats: choose another name", name)
 		}
 		s.checkModels(f, prefix, c.Emulated())
 		f.when(s.Cut < 0 && !c.MayUseGPU(), prefix+"cut",
@@ -369,9 +370,9 @@ func (c *Config) checkServices(f *Faults) {
 		c.Devices.checkOn(f, prefix+"on", s.On)
 		checkMeasured(f, prefix+"sizes", s.Sizes, max(s.MaxBatch, s.MaxQueryBatch))
 		checkMeasured(f, prefix+"seq_lens", s.SeqLens, maxSeqLen)
-		j, twice := first[s.Name]
-		if !f.when(twice, prefix+"name", "%q is also the name of service[%d]: choose another name", s.Name, j) {
-			first[s.Name] = i
+		j, twice := first[name+s.suffix()]
+		if !f.when(twice, prefix+"name", "%q is also the name of service[%d]: choose another name, or another version", name, j) {
+			first[name+s.suffix()] = i
 		}
 	}
 }

@@ -595,7 +595,7 @@ func TestJudgedAtTheHeader(t *testing.T) {
 		"no such model":  {"POST", "/v2/models/nobody/infer?a=b", testToken, 10_000, 404},
 		"absolute":       {"POST", "http://localhost/v2/models/nobody/infer", testToken, 100, 404},
 		"wrong method":   {"PUT", "/v2/models/simple/infer", testToken, 100, 405},
-		"not offered":    {"POST", "/v2/repository/models/simple/load", testToken, 100, 501},
+		"not offered":    {"POST", "/v2/logging", testToken, 100, 501},
 		"too large":      {"POST", "/v2/models/simple/infer", testToken, 1<<20 + 1, 413},
 		"too large by 1": {"POST", "/v2/models/simple/infer", testToken, 1 << 60, 413},
 	} {

@@ -184,7 +184,9 @@ func (e *Endpoint) answer(ctx *fasthttp.RequestCtx) {
 		e.inference.answer(ctx, s, nil)
 		return
 	}
-	leaveBody(ctx)
+	if !r.body {
+		leaveBody(ctx)
+	}
 	if r.heavy && !e.pages.heavy.take() {
 		writeError(ctx, errCrowded)
 		return

@@ -268,13 +268,13 @@ func TestSignature(t *testing.T) {
 		"no rank": {[]models.TensorSpec{{Name: "x", Type: models.Type{Kind: models.KindTensor, Elem: models.Int8}}},
 			[]models.TensorSpec{spec("y", models.Int8, -1)}, false, `"dims":[-1]`},
 	} {
-		s := service()
+		s, q := service(), queriesOf(newBackend(t), testLimits())
 		if err := s.Loaded(query.Info{Inputs: tt.in, Outputs: tt.out}); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
 		sig := s.Signature()
-		config, metadata := asJSON(t, s.Config(sig)), asJSON(t, s.Metadata(sig))
+		config, metadata := asJSON(t, q.ModelConfig(s, sig)), asJSON(t, q.ModelMetadata(s, sig))
 		if s.Mergeable() != tt.batched || !strings.Contains(string(config), tt.config) ||
 			strings.Contains(string(config), "dynamic_batching") != tt.batched {
 			t.Errorf("%s: batched %v, %s", name, s.Mergeable(), config)

@@ -119,37 +119,42 @@ func (p *pages) ready(ctx *fasthttp.RequestCtx, _ *query.Service) {
 
 // modelReady answers the readiness check of one service.
 func (p *pages) modelReady(ctx *fasthttp.RequestCtx, s *query.Service) {
-	p.health(ctx, map[string]any{"name": s.Name, "ready": s.Ready()}, s.NotReady())
+	p.health(ctx, map[string]any{"name": query.ModelOf(s.Name), "ready": s.Ready()}, s.NotReady())
 }
 
-func (p *pages) metadata(ctx *fasthttp.RequestCtx, s *query.Service) { p.describe(ctx, s, s.Metadata) }
-func (p *pages) config(ctx *fasthttp.RequestCtx, s *query.Service)   { p.describe(ctx, s, s.Config) }
+func (p *pages) metadata(ctx *fasthttp.RequestCtx, s *query.Service) {
+	p.describe(ctx, s, p.Queries.ModelMetadata)
+}
+
+func (p *pages) config(ctx *fasthttp.RequestCtx, s *query.Service) {
+	p.describe(ctx, s, p.Queries.ModelConfig)
+}
 
 // describe answers with by's description of a service, or with an error while its model is
 // unknown.
-func (p *pages) describe(ctx *fasthttp.RequestCtx, s *query.Service, by func(*query.Signature) any) {
+func (p *pages) describe(ctx *fasthttp.RequestCtx, s *query.Service, by func(*query.Service, *query.Signature) any) {
 	sig, err := s.Known()
 	if err != nil {
 		writeError(ctx, err)
 		return
 	}
-	p.writeJSON(ctx, by(sig))
+	p.writeJSON(ctx, by(s, sig))
 }
 
-// statistics answers with the statistics of one service.
+// statistics answers with the statistics of a model, of all its versions unless the path
+// names one.
 func (p *pages) statistics(ctx *fasthttp.RequestCtx, s *query.Service) {
-	p.writeJSON(ctx, query.Statistics(s))
+	list := []*query.Service{s}
+	if !bytes.Contains(ctx.URI().PathOriginal(), versionsPrefix) {
+		list = p.Queries.Versions(query.ModelOf(s.Name))
+	}
+	p.writeJSON(ctx, query.Statistics(list...))
 }
 
 // allStatistics answers with the statistics of all services. With many services this is a
 // heavy page.
 func (p *pages) allStatistics(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	p.writeJSON(ctx, query.Statistics(p.Queries.Services()...))
-}
-
-// index answers with the repository index.
-func (p *pages) index(ctx *fasthttp.RequestCtx, _ *query.Service) {
-	p.writeJSON(ctx, query.Index(p.Queries.Services()))
 }
 
 // overviewPage answers with the status of the whole daemon.

@@ -15,8 +15,8 @@ func appendReplyHead(b []byte, c *query.Call) ([]byte, *query.Error) {
 	if len(c.ID) > 0 {
 		b = append(appendString(append(b, `"id":`...), c.ID), ',')
 	}
-	b = appendString(append(b, `"model_name":`...), c.Service.Name)
-	b = append(b, `,"model_version":"`+query.ModelVersion+`",`...)
+	b = appendString(append(b, `"model_name":`...), query.ModelOf(c.Service.Name))
+	b = append(append(append(b, `,"model_version":"`...), c.Service.Version...), `",`...)
 	if v := c.Reply.Variant; v != "" {
 		b = append(appendString(append(b, `"parameters":{"`+query.ParameterVariant+`":`...), v), `},`...)
 	}

@@ -16,14 +16,16 @@ import (
 // route is a resource of the endpoint, of a service if its path names one. It takes POST if
 // post is set, otherwise GET and HEAD.
 //
+// A page with body reads the body of the request, of at most controlBytes.
+//
 // An open route needs no token: health checks, and the dashboard page, which holds no data
 // and asks for a token itself. A probe is answered even on a spare place, see
 // [query.Places]. A heavy page waits for its turn, see turns. Only inference has no page: of
 // tensors, or of texts if text is set.
 type route struct {
-	post, open, probe, heavy bool
-	page                     func(p *pages, ctx *fasthttp.RequestCtx, s *query.Service)
-	text                     *textRoute
+	post, body, open, probe, heavy bool
+	page                           func(p *pages, ctx *fasthttp.RequestCtx, s *query.Service)
+	text                           *textRoute
 }
 
 // fixedRoutes are the paths without a model name. No service can be named "stats", see
@@ -35,7 +37,7 @@ var fixedRoutes = map[string]route{
 	"/healthz":             {open: true, probe: true, page: (*pages).live}, // the customary path in Kubernetes
 	"/v2/health/ready":     {open: true, probe: true, page: (*pages).ready},
 	"/v2/models/stats":     {heavy: true, page: (*pages).allStatistics},
-	"/v2/repository/index": {post: true, page: (*pages).index},
+	"/v2/repository/index": {post: true, body: true, page: (*pages).index},
 	"/overlapd/status":     {heavy: true, page: (*pages).overviewPage},
 	metricsPath:            {heavy: true, page: (*pages).answerMetrics},
 	"/overlapd/timeline":   {heavy: true, page: (*pages).answerTimeline},
@@ -57,6 +59,13 @@ var modelRoutes = map[string]route{
 	"/config": {page: (*pages).config},
 	"/stats":  {page: (*pages).statistics},
 	"/infer":  {post: true},
+}
+
+// repositoryRoutes are the suffixes behind the name of a model in the repository. The model
+// need not be known yet.
+var repositoryRoutes = map[string]route{
+	"load":   {post: true, body: true, page: (*pages).load},
+	"unload": {post: true, body: true, page: (*pages).unload},
 }
 
 // metricsPath needs no token if the configuration says so.
@@ -315,6 +324,11 @@ func (g *gate) find(path []byte) (route, *query.Service, *query.Error) {
 	if name, ok := bytes.CutPrefix(path, textModelsPrefix); ok {
 		s, err := g.queries.Find(name, nil)
 		return route{page: (*pages).textModel}, s, err
+	}
+	if name, change := splitChange(path); len(name) > 0 {
+		if r, ok := repositoryRoutes[string(change)]; ok {
+			return r, nil, nil
+		}
 	}
 	rest, ok := bytes.CutPrefix(path, modelsPrefix)
 	if !ok {

@@ -25,7 +25,7 @@ func TestIndex(t *testing.T) {
 	for i, got := range index {
 		state, reason := "READY", ""
 		if s.List[i].Name == "unloaded" {
-			state, reason = "UNAVAILABLE", query.ReasonLoading
+			state, reason = "LOADING", query.ReasonLoading
 		}
 		if got.Name != s.List[i].Name || got.Version != query.ModelVersion || got.State != state || got.Reason != reason {
 			t.Errorf("%+v", got)

@@ -47,7 +47,6 @@ func TestHealthOfAServiceThatIsGivenUp(t *testing.T) {
 func TestNotOffered(t *testing.T) {
 	s := serve(t, testLimits())
 	for path, want := range map[string]string{
-		"/v2/repository/models/simple/load": "overlapd reload", "/v2/repository/models/simple/unload": "overlapd reload", "/v2/repository/a/models/b/load": "overlapd reload",
 		"/v2/systemsharedmemory/status": "in the request", "/v2/systemsharedmemory/region/a/register": "in the request", "/v2/cudasharedmemory/unregister": "in the request",
 		"/v2/trace/setting": "[tracing]", "/v2/models/simple/trace/setting": "[tracing]", "/v2/models/none/versions/1/trace/setting": "[tracing]",
 		"/v2/logging": "log_level",
@@ -68,7 +67,7 @@ func TestNotOffered(t *testing.T) {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
-	for _, path := range []string{"/v2/models/none/load", "/v2/loggings", "/v2/models/simple/logging", "/v2/repository", "/v2/trace"} {
+	for _, path := range []string{"/v2/models/none/load", "/v2/loggings", "/v2/models/simple/logging", "/v2/repository", "/v2/repository/a/models/b/load", "/v2/trace"} {
 		if a := s.get(path); a.status != http.StatusNotFound {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
 		}

@@ -54,6 +54,7 @@ func (f *family) gather(served []*service) {
 	f.front.Retired.Store(false)
 	first := f.variants[0].entry
 	next := f.front.Successor()
+	next.Version = first.Version
 	next.ID, next.QoSTarget, next.QueueLimit, next.MaxBatch = first.ID, first.QoSTarget, first.QueueLimit, first.MaxBatch
 	next.MaxQueryBatch, next.MaxSeqLen, next.Text = math.MaxInt, 0, first.Text
 	for _, m := range f.variants {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
@@ -105,7 +106,7 @@ func (ss *services) closeInputs(s *service) (err error) {
 // setTargets sets what a configuration entry says, within what emulated devices
 // know of the model.
 func setTargets(s *query.Service, c *config.Service, replicas func(func(*replica) bool)) {
-	s.Text = c.Text
+	s.Text, s.Version = c.Text, strconv.Itoa(c.Version)
 	s.QoSTarget, s.QueueLimit, s.MaxBatch, s.MaxQueryBatch, s.MaxSeqLen = c.Target, c.QueueLimit, c.MaxBatch, c.MaxQueryBatch, 0
 	for r := range replicas {
 		p := &r.place

@@ -17,7 +17,7 @@ import (
 func serviceStatus(s *service, now time.Duration, m overlap.ServiceMetrics, waiting overlap.Waiting) status.Service {
 	counts := s.entry.Stats.Counts()
 	o := status.Service{
-		Name: s.config.Name, Ready: s.entry.Ready(), BestEffort: s.config.BestEffort, TargetMS: float64(s.config.Target) / 1e6,
+		Name: s.config.Name, Version: s.entry.Version, Ready: s.entry.Ready(), BestEffort: s.config.BestEffort, TargetMS: float64(s.config.Target) / 1e6,
 		Queued: m.Queued, Paused: m.Paused, Arrived: m.Arrived, Refused: byReason(m.Refused),
 		Finished: m.Finished, Late: m.Late, Dropped: byReason(m.Dropped), Failed: byReason(m.Failed), Cancelled: m.Cancelled,
 		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,

@@ -31,17 +31,20 @@ type portMetadata struct {
 	Shape    []int64 `json:"shape"`
 }
 
-// Metadata returns the model metadata of the KServe V2 protocol.
-func (s *Service) Metadata(sig *Signature) any {
-	return modelMetadata{s.Name, []string{ModelVersion}, sig.Info.Platform, portsOf(sig.Inputs, metadataOf), portsOf(sig.Outputs, metadataOf)}
+// ModelMetadata returns the model metadata of the KServe V2 protocol.
+func (s *Server) ModelMetadata(v *Service, sig *Signature) any {
+	name := ModelOf(v.Name)
+	return modelMetadata{
+		name, versionNumbers(s.Versions(name)), sig.Info.Platform, portsOf(sig.Inputs, metadataOf), portsOf(sig.Outputs, metadataOf),
+	}
 }
 
 // Metadata returns the server metadata of the KServe V2 protocol, with the supported
-// extensions. Of model_repository only the index is supported. An emulated daemon adds
-// Label, so that clients can tell.
+// extensions. An emulated daemon adds Label, so that clients can tell.
 func (s *Server) Metadata() any {
 	m := serverMetadata{DaemonName, s.Version, []string{
-		"binary_tensor_data", "parameters", "schedule_policy", "model_configuration", "statistics", "model_repository",
+		"binary_tensor_data", "parameters", "schedule_policy", "model_configuration", "statistics",
+		"model_repository", "model_repository(" + parameterDependents + ")",
 	}}
 	if s.Label != "" {
 		m.Extensions = append(m.Extensions, s.Label)
@@ -126,31 +129,31 @@ type portConfig struct {
 	Dims     []int64 `json:"dims"`
 }
 
-// Config returns the model configuration in Triton's form. max_batch_size is 0 for a model
-// without a batch dimension. dynamic_batching is present if the scheduler may batch
+// ModelConfig returns the model configuration in Triton's form. max_batch_size is 0 for a
+// model without a batch dimension. dynamic_batching is present if the scheduler may batch
 // queries.
-func (s *Service) Config(sig *Signature) any {
+func (s *Server) ModelConfig(v *Service, sig *Signature) any {
 	i := &sig.Info
 	port := func(p *Port) portConfig { return portConfig{p.Name, configType(p.Type), shapeOf(p, sig.Batched)} }
 	c := &modelConfig{
-		Name: s.Name, Platform: i.Platform, Backend: strings.TrimSuffix(i.Platform, "_onnx"),
+		Name: ModelOf(v.Name), Platform: i.Platform, Backend: strings.TrimSuffix(i.Platform, "_onnx"),
 		Input: portsOf(sig.Inputs, port), Output: portsOf(sig.Outputs, port),
 		Parameters: parameters{
-			QoSTarget: parameter{strconv.FormatInt(s.QoSTarget.Microseconds(), 10)}, QueueLimit: parameter{strconv.Itoa(s.QueueLimit)},
-			Policy: parameter{s.Policy}, Device: parameter{i.Device}, Operators: parameter{strconv.Itoa(i.Operators)}, Hash: parameter{i.Hash},
+			QoSTarget: parameter{strconv.FormatInt(v.QoSTarget.Microseconds(), 10)}, QueueLimit: parameter{strconv.Itoa(v.QueueLimit)},
+			Policy: parameter{v.Policy}, Device: parameter{i.Device}, Operators: parameter{strconv.Itoa(i.Operators)}, Hash: parameter{i.Hash},
 		},
 	}
 	if i.Cut != "" {
 		c.Parameters.Cut = &parameter{i.Cut}
 	}
-	if len(s.Variants) > 0 {
-		c.Parameters.Variants = &parameter{s.variants()}
+	if len(v.Variants) > 0 {
+		c.Parameters.Variants = &parameter{v.variants()}
 	}
-	c.VersionPolicy.Latest.NumVersions = 1
+	c.VersionPolicy.Latest.NumVersions = len(s.Versions(c.Name))
 	if sig.Batched {
-		c.MaxBatchSize = s.MaxQueryBatch
+		c.MaxBatchSize = v.MaxQueryBatch
 	}
-	if sig.Batched && s.MaxBatch > 1 {
+	if sig.Batched && v.MaxBatch > 1 {
 		c.DynamicBatching = &dynamicBatching{PreferredBatchSize: []int{}}
 	}
 	return c
@@ -163,24 +166,6 @@ func configType(t models.DataType) string {
 		return "TYPE_STRING"
 	}
 	return "TYPE_" + t.Protocol()
-}
-
-// Index returns the repository index with the given services.
-func Index(services []*Service) any {
-	type entry struct {
-		Name    string `json:"name"`
-		Version string `json:"version"`
-		State   string `json:"state"`
-		Reason  string `json:"reason"`
-	}
-	list := make([]entry, len(services))
-	for i, s := range services {
-		list[i] = entry{Name: s.Name, Version: ModelVersion, State: "READY"}
-		if s.Asleep != nil || !s.Ready() {
-			list[i].State, list[i].Reason = "UNAVAILABLE", s.NotReady().Reason
-		}
-	}
-	return list
 }
 
 // modelStats has every field that Triton's clients read. overlapd has no response cache, so
@@ -222,7 +207,7 @@ func Statistics(services ...*Service) any {
 	list := make([]modelStats, len(all))
 	for i, s := range all {
 		c := s.Stats.Counts()
-		m := modelStats{Name: s.Name, Version: ModelVersion, InferenceCount: c.Queries, ExecutionCount: c.Executions, BatchStats: []struct{}{}}
+		m := modelStats{Name: ModelOf(s.Name), Version: s.Version, InferenceCount: c.Queries, ExecutionCount: c.Executions, BatchStats: []struct{}{}}
 		if !c.Last.IsZero() {
 			m.LastInference = c.Last.UnixMilli()
 		}

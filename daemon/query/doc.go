@@ -9,7 +9,7 @@
 //
 // # Where the protocol leaves a choice
 //
-//   - The version of every model is "1".
+//   - A request that names no version of a model gets the highest.
 //   - A dimension of a shape is at least 1: a tensor without elements is rejected.
 //   - Unknown parameters are ignored. Parameters that Triton reserves (sequence_*,
 //     triton_*, headers) and those that ask for unsupported features
@@ -18,6 +18,3 @@
 //   - A BYTES tensor is stored as in the binary extension: each element is a
 //     little-endian length of four bytes, followed by that many bytes.
 package query
-
-// ModelVersion is the version of every model. overlapd serves one version at a time.
-const ModelVersion = "1"

@@ -36,7 +36,7 @@ const (
 	ReasonTimeout      = "timeout"         // the client was too slow
 	ReasonNotJSON      = "not_json"        // an output has no JSON form
 	ReasonLoading      = "loading"         // the service's worker has not loaded the model yet
-	ReasonUnloaded     = "unloaded"        // the model is loaded by request only, and nobody has requested it
+	ReasonUnloaded     = "unloaded"        // clients load models, and none has loaded this one
 	ReasonGivenUp      = "given_up"        // the service failed permanently: its worker died too often, or the model cannot be served
 	ReasonQuarantined  = "quarantined"     // a worker died of the same inputs, or the query was among several that killed one
 	ReasonQueueFull    = "queue_full"      // the service's queue is full
@@ -137,8 +137,6 @@ var extensions = []struct {
 	asked *regexp.Regexp
 	err   *Error
 }{
-	{regexp.MustCompile(`^/v2/repository/.*/(un)?load$|/RepositoryModel(Load|Unload)$`),
-		notOffered("models cannot be loaded or unloaded by request: change the services of the configuration, and run overlapd reload")},
 	{regexp.MustCompile(`^/v2/(system|cuda)sharedmemory(/|$)|/(System|Cuda)SharedMemory[A-Za-z]+$`), errSharedMemory},
 	{regexp.MustCompile(`^/v2/(models/[^/]+/(versions/[^/]+/)?)?trace/setting$|/TraceSetting$`),
 		notOffered("traces cannot be set by request: set them in [tracing] of the configuration; overlapd trace records a running daemon")},

@@ -101,11 +101,19 @@ func TestInputsHash(t *testing.T) {
 	}
 }
 
+// sleeper loads models by request only.
+type sleeper struct{ Sleeper }
+
+func (sleeper) OnDemand() bool { return false }
+
 // One service that has no worker takes the readiness of none other.
 func TestAnyReady(t *testing.T) {
 	make := func(condition string) *Service {
 		s := NewService(0, condition)
-		if condition != "loading" && condition != "refused" {
+		if condition == "unloaded" {
+			s.Asleep = sleeper{}
+		}
+		if condition != "loading" && condition != "refused" && condition != "unloaded" {
 			if err := s.Loaded(Info{Inputs: []models.TensorSpec{spec("x", models.Int8, 1)}}); err != nil {
 				t.Fatal(err)
 			}
@@ -117,6 +125,10 @@ func TestAnyReady(t *testing.T) {
 	for conditions, want := range map[string][2]bool{
 		"":                   {false, false},
 		"ready":              {true, true},
+		"unloaded":           {true, true},
+		"unloaded ready":     {true, true},
+		"unloaded loading":   {false, false},
+		"unloaded refused":   {false, false},
 		"ready ready":        {true, true},
 		"ready loading":      {false, false},
 		"ready restarting":   {true, false},

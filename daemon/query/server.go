@@ -1,6 +1,7 @@
 package query
 
 import (
+	"context"
 	"net/http"
 	"sync"
 	"time"
@@ -44,6 +45,17 @@ type Host interface {
 	NotReady() *Error
 }
 
+// repository loads and unloads models for clients. Its methods are called from many
+// goroutines at once and block until the change is made. If ctx ends before, they return an
+// error, and the change continues.
+type repository interface {
+	// Load loads all versions of a model.
+	Load(ctx context.Context, model string) *Error
+
+	// Unload unloads all versions of a model.
+	Unload(ctx context.Context, model string) *Error
+}
+
 // tracer samples and records queries.
 type tracer interface {
 	// Begin returns a record for the query, or nil if the query is not sampled.
@@ -59,6 +71,7 @@ type tracer interface {
 // empty. Tracer may be nil.
 type Server struct {
 	Host
+	Repository  repository
 	Memory      *Budget
 	Connections *Places
 	Version     string
@@ -71,19 +84,6 @@ type Server struct {
 	Load func(service, form string) string
 
 	calls sync.Pool // *Call
-}
-
-// Find returns the service with this name. version is nil if the request names none. Errors
-// have status 404.
-func (s *Server) Find(name, version []byte) (*Service, *Error) {
-	v := s.Service(name)
-	if v == nil {
-		return nil, NotFound("unknown model %q", Cut(name))
-	}
-	if version != nil && string(version) != ModelVersion {
-		return nil, NotFound("model %q has only version %s", v.Name, ModelVersion)
-	}
-	return v, nil
 }
 
 // codec decodes one request and encodes its response.

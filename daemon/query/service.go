@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,26 @@ import (
 	"github.com/overlapd/overlapd/text/export"
 )
 
+// ModelVersion is the version of a service whose configuration names none.
+const ModelVersion = "1"
+
+// versionOf separates the name and the version of a model in the name of a service. Of the
+// versions of a model, the highest has the plain name.
+const versionOf = ":"
+
+// ModelOf returns the name of a model as clients know it: that of its service without the
+// version.
+func ModelOf(service string) string {
+	name, rest, versioned := strings.Cut(service, versionOf)
+	if !versioned {
+		return name
+	}
+	if _, variant, is := strings.Cut(rest, "/"); is {
+		return name + "/" + variant
+	}
+	return name
+}
+
 // Service is a service as clients see it. The shape of its model is known once a worker has
 // loaded it, see Loaded. When a reload changes its targets, another Service replaces it,
 // see Successor; requests finish with the one they began with.
@@ -19,10 +40,12 @@ import (
 // MaxBatch is the largest batch that dynamic batching forms, 1 for none. MaxQueryBatch is
 // the largest batch dimension of one query. MaxSeqLen is the longest sequence, 0 for any.
 // Variants are the models that can answer, if there is more than one. Text is how its queries
-// are made of text, or nil if they cannot be.
+// are made of text, or nil if they cannot be. Name is unique; the services of several versions
+// of a model share what [ModelOf] returns for it.
 type Service struct {
 	ID            models.ServiceID
 	Name          string
+	Version       string
 	Policy        string
 	QoSTarget     time.Duration
 	QueueLimit    int
@@ -81,7 +104,8 @@ func (s *Service) Each() (all []*Service) {
 // condition is the state of a service that outlives a change of its targets. A service with
 // GivenUp has failed permanently and has no worker until RetryAt (nanoseconds of Unix
 // time), or until it is restarted by hand if RetryAt is 0. GivenUp stays set until that
-// worker has loaded the model. A Retired service accepts no further requests.
+// worker has loaded the model.
+// A Retired service accepts no further requests.
 type condition struct {
 	GivenUp atomic.Bool
 	RetryAt atomic.Int64
@@ -95,14 +119,20 @@ type condition struct {
 // NewService returns a service whose model is not loaded. The caller sets its targets
 // before publishing it.
 func NewService(id models.ServiceID, name string) *Service {
-	return &Service{ID: id, Name: name, Stats: new(stats), condition: new(condition)}
+	return &Service{ID: id, Name: name, Version: ModelVersion, Stats: new(stats), condition: new(condition)}
+}
+
+// number returns the version as a number, for comparisons.
+func (s *Service) number() int {
+	n, _ := strconv.Atoi(s.Version)
+	return n
 }
 
 // Successor returns a service that shares the name, backend, statistics and condition of s.
 // The caller sets its targets and its model. Holding either holds both.
 func (s *Service) Successor() *Service {
 	return &Service{
-		ID: s.ID, Name: s.Name, Policy: s.Policy, Backend: s.Backend, Stats: s.Stats, condition: s.condition,
+		ID: s.ID, Name: s.Name, Version: s.Version, Policy: s.Policy, Backend: s.Backend, Stats: s.Stats, condition: s.condition,
 	}
 }
 
@@ -145,13 +175,14 @@ func (s *Service) Loaded(i Info) error {
 // loaded once.
 func (s *Service) Signature() *Signature { return s.signature.Load() }
 
-// NotReady returns the error for a service without a worker. Either the model is still
-// loading, or the service failed permanently; then the error says when it is retried.
+// NotReady returns the error for a service without a worker. Either clients have not loaded
+// the model, or it is still loading, or the service failed permanently; then the error says
+// when it is retried.
 func (s *Service) NotReady() *Error {
 	switch {
-	case s.Asleep != nil:
+	case s.unloaded():
 		return &Error{Status: http.StatusServiceUnavailable, Reason: ReasonUnloaded,
-			Message: fmt.Sprintf("the model of service %s is not loaded: POST /v2/repository/models/%s/load", s.Name, s.Name)}
+			Message: fmt.Sprintf("the model of service %s is not loaded: POST /v2/repository/models/%s/load", s.Name, ModelOf(s.Name))}
 	case !s.GivenUp.Load():
 		return ErrUnavailable
 	}
@@ -159,6 +190,9 @@ func (s *Service) NotReady() *Error {
 	return &Error{Status: http.StatusServiceUnavailable, Reason: ReasonGivenUp, RetryAfter: left,
 		Message: fmt.Sprintf("service %s has failed permanently; overlapd status and the log have the reason; %s", s.Name, ends)}
 }
+
+// unloaded reports whether the model is loaded by a request only.
+func (s *Service) unloaded() bool { return s.Asleep != nil && !s.Asleep.OnDemand() }
 
 // TriedAgain describes when a permanently failed service is retried. left is 0 if it waits
 // for a restart by hand.
@@ -175,12 +209,14 @@ func (s *Service) TriedAgain() (text string, left time.Duration) {
 
 // AnyReady reports whether the daemon counts as ready with these services. With all set,
 // every service must be ready. Otherwise one must be, and none may still be loading for the
-// first time: a permanently failed service does not keep the others from serving, and neither
-// does one whose model is on disk because nobody has asked for it.
+// first time: a permanently failed service does not keep the others from serving. Services
+// whose models are on disk do not count; if there are no others, the daemon is ready.
 func AnyReady(list []*Service, all bool) (ready bool) {
+	ready = len(list) > 0 && !slices.ContainsFunc(list, func(s *Service) bool { return s.Asleep == nil })
 	for _, s := range list {
 		switch {
-		case s.Ready(), s.Asleep != nil:
+		case s.Asleep != nil:
+		case s.Ready():
 			ready = true
 		case all, s.Signature() == nil && !s.GivenUp.Load():
 			return false

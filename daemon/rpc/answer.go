@@ -93,7 +93,7 @@ const (
 // shared memory into the buffer that is sent, which is why the message around them is
 // encoded by hand.
 func (x *exchange) Encode(c *query.Call) (err *query.Error) {
-	a := &inference.ModelInferResponse{ModelName: x.request.ModelName, ModelVersion: query.ModelVersion, Id: x.request.Id}
+	a := &inference.ModelInferResponse{ModelName: x.request.ModelName, ModelVersion: c.Service.Version, Id: x.request.Id}
 	if x.final || c.Reply.Variant != "" {
 		a.Parameters = make(map[string]*inference.InferParameter)
 	}

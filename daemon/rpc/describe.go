@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -14,13 +15,13 @@ import (
 
 // protocol implements the calls of the V2 protocol and Triton's extensions besides
 // inference. It describes services with the same values as daemon/http, see
-// [query.Service.Metadata].
+// [query.Server.ModelMetadata].
 type protocol struct {
 	inference.UnimplementedGRPCInferenceServiceServer
 	queries *query.Server
 }
 
-// find returns a service by name and version. An empty version means the only one.
+// find returns a service by name and version. An empty version means the highest.
 func find(q *query.Server, name, version string) (*query.Service, *query.Error) {
 	var v []byte
 	if version != "" {
@@ -70,7 +71,7 @@ func (s protocol) ModelMetadata(ctx context.Context, r *inference.ModelMetadataR
 	if err != nil {
 		return nil, fail(ctx, err)
 	}
-	return described(&inference.ModelMetadataResponse{}, v.Metadata(sig))
+	return described(&inference.ModelMetadataResponse{}, s.queries.ModelMetadata(v, sig))
 }
 
 // ModelConfig returns the configuration of a service in Triton's form.
@@ -79,11 +80,12 @@ func (s protocol) ModelConfig(ctx context.Context, r *inference.ModelConfigReque
 	if err != nil {
 		return nil, fail(ctx, err)
 	}
-	c, failed := described(&inference.ModelConfig{}, v.Config(sig))
+	c, failed := described(&inference.ModelConfig{}, s.queries.ModelConfig(v, sig))
 	return &inference.ModelConfigResponse{Config: c}, failed
 }
 
-// ModelStatistics returns the statistics of one service, or of all if no name is given.
+// ModelStatistics returns the statistics of one version of a model, of all its versions, or
+// of all models if no name is given.
 func (s protocol) ModelStatistics(ctx context.Context, r *inference.ModelStatisticsRequest) (*inference.ModelStatisticsResponse, error) {
 	list := s.queries.Services()
 	if r.Name != "" {
@@ -91,7 +93,9 @@ func (s protocol) ModelStatistics(ctx context.Context, r *inference.ModelStatist
 		if err != nil {
 			return nil, fail(ctx, err)
 		}
-		list = []*query.Service{v}
+		if list = []*query.Service{v}; r.Version == "" {
+			list = s.queries.Versions(query.ModelOf(v.Name))
+		}
 	}
 	return described(&inference.ModelStatisticsResponse{}, query.Statistics(list...))
 }
@@ -99,13 +103,50 @@ func (s protocol) ModelStatistics(ctx context.Context, r *inference.ModelStatist
 // RepositoryIndex lists the services. There is one repository, whose name is empty.
 func (s protocol) RepositoryIndex(ctx context.Context, r *inference.RepositoryIndexRequest) (*inference.RepositoryIndexResponse, error) {
 	if r.RepositoryName != "" {
-		return nil, fail(ctx, query.NotFound("there is no repository %q: leave the name empty", query.Cut(r.RepositoryName)))
+		return nil, fail(ctx, notOfThisRepository(r.RepositoryName))
 	}
-	list := slices.Clone(s.queries.Services())
-	if r.Ready {
-		list = slices.DeleteFunc(list, func(v *query.Service) bool { return !v.Ready() })
+	return described(&inference.RepositoryIndexResponse{}, map[string]any{"models": query.Index(s.queries.Services(), r.Ready)})
+}
+
+// RepositoryModelLoad loads all versions of a model.
+func (s protocol) RepositoryModelLoad(ctx context.Context, r *inference.RepositoryModelLoadRequest) (*inference.RepositoryModelLoadResponse, error) {
+	name, err := s.change(ctx, r, true)
+	return &inference.RepositoryModelLoadResponse{ModelName: name, IsLoaded: true}, err
+}
+
+// RepositoryModelUnload unloads all versions of a model.
+func (s protocol) RepositoryModelUnload(ctx context.Context, r *inference.RepositoryModelUnloadRequest) (*inference.RepositoryModelUnloadResponse, error) {
+	name, err := s.change(ctx, r, false)
+	return &inference.RepositoryModelUnloadResponse{ModelName: name, IsUnloaded: true}, err
+}
+
+// notOfThisRepository returns the error for a repository other than the one there is, whose
+// name is empty.
+func notOfThisRepository(name string) *query.Error {
+	return query.NotFound("there is no repository %q: leave the name empty", query.Cut(name))
+}
+
+// modelChange is a request to load or unload a model.
+type modelChange interface {
+	GetRepositoryName() string
+	GetModelName() string
+	GetParameters() map[string]*inference.ModelRepositoryParameter
+}
+
+// change loads or unloads a model and returns its name. KServe's message has the name where
+// Triton's has the repository.
+func (s protocol) change(ctx context.Context, r modelChange, load bool) (name string, err error) {
+	name = r.GetModelName()
+	switch repository := r.GetRepositoryName(); {
+	case name == "":
+		name = repository
+	case repository != "":
+		return "", fail(ctx, notOfThisRepository(repository))
 	}
-	return described(&inference.RepositoryIndexResponse{}, map[string]any{"models": query.Index(list)})
+	if err := s.queries.Change(ctx, name, load, slices.Sorted(maps.Keys(r.GetParameters()))); err != nil {
+		return "", fail(ctx, err)
+	}
+	return name, nil
 }
 
 // described fills a message from a value for HTTP by way of JSON, since their fields have

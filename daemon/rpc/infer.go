@@ -48,9 +48,9 @@ func (a *answerer) modelInfer(_ any, ctx context.Context, _ func(any) error, _ g
 	x := new(exchange)
 	r.decode(b, x)
 	// answer releases the request, so the name is read before.
-	service := x.request.ModelName
+	x.service = x.request.ModelName
 	answer, fault := a.answer(ctx, x)
-	a.reportLoad(ctx, service)
+	a.reportLoad(ctx, x.service)
 	if fault != nil {
 		return nil, fault
 	}
@@ -67,6 +67,7 @@ func (a *answerer) answer(ctx context.Context, x *exchange) (*outgoing, *query.E
 	trace := a.beginTrace(ctx, x.request.ModelName)
 	v, err := find(a.queries, x.request.ModelName, x.request.ModelVersion)
 	if err == nil {
+		x.service = v.Name
 		err = a.queries.Answer(v, x, trace, ctx.Done())
 	}
 	// DEADLINE_EXCEEDED is what a client of gRPC expects when its own deadline is missed.

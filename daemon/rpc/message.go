@@ -34,6 +34,9 @@ type exchange struct {
 	held   int64
 	ctx    context.Context
 
+	// service is the name of the service, which has the version if it is not the highest.
+	service string
+
 	// final is set if a stream's client wants the last response marked.
 	stream, final bool
 

@@ -49,7 +49,7 @@ func TestProbes(t *testing.T) {
 	if a, err := r.client.ServerReady(ctx, &inference.ServerReadyRequest{}); err != nil || a.Ready {
 		t.Errorf("ready, but down: %v, %v", a, err)
 	}
-	if a, err := r.client.ServerMetadata(ctx, &inference.ServerMetadataRequest{}); err != nil || a.Name != "overlapd" || a.Version != "test" || len(a.Extensions) != 6 {
+	if a, err := r.client.ServerMetadata(ctx, &inference.ServerMetadataRequest{}); err != nil || a.Name != "overlapd" || a.Version != "test" || len(a.Extensions) != 7 {
 		t.Errorf("metadata: %v, %v", a, err)
 	}
 	_, err := r.client.ModelReady(ctx, &inference.ModelReadyRequest{Name: "none"})
@@ -124,7 +124,7 @@ func TestDescriptions(t *testing.T) {
 		},
 	})
 	i, err := r.client.RepositoryIndex(ctx, &inference.RepositoryIndexRequest{})
-	if err != nil || len(i.Models) != 6 || i.Models[0].State != "READY" || i.Models[1].State != "UNAVAILABLE" || i.Models[1].Reason != "loading" {
+	if err != nil || len(i.Models) != 6 || i.Models[0].State != "READY" || i.Models[1].State != "LOADING" || i.Models[1].Reason != "loading" {
 		t.Errorf("index: %v, %v", i, err)
 	}
 	if i, err = r.client.RepositoryIndex(ctx, &inference.RepositoryIndexRequest{Ready: true}); err != nil || len(i.Models) != 5 {
@@ -298,7 +298,7 @@ func TestFaults(t *testing.T) {
 func TestNotOffered(t *testing.T) {
 	r := start(t, &fake{}, testLimits())
 	for method, want := range map[string]string{
-		"RepositoryModelLoad": "overlapd reload", "RepositoryModelUnload": "overlapd reload", "SystemSharedMemoryStatus": "in the request",
+		"SystemSharedMemoryStatus": "in the request",
 		"CudaSharedMemoryRegister": "in the request", "TraceSetting": "[tracing]", "LogSettings": "log_level", "Another": "unknown method",
 	} {
 		err := r.conn.Invoke(r.context(), "/inference.GRPCInferenceService/"+method, &inference.ServerLiveRequest{}, &inference.ServerLiveResponse{})

@@ -185,8 +185,9 @@ type Shape struct {
 
 // Service is the state of a service and the counts of its queries.
 type Service struct {
-	Name  string `json:"name"`
-	Ready bool   `json:"ready"`
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Ready   bool   `json:"ready"`
 
 	// Fault says why the service has failed permanently and when it is retried.
 	Fault      string  `json:"fault,omitempty"`

@@ -141,8 +141,8 @@ var (
 	methods = limit{"methods, promoted ones included", 40, "name the type that is missing", nil}
 	fields  = limit{"fields, promoted ones included", 25, "name the type that is missing", map[string]int{
 		"cmd/overlapd/load.Result":      28,
-		"daemon/config.Config":          27,
-		"daemon/status.Service":         38,
+		"daemon/config.Config":          28,
+		"daemon/status.Service":         39,
 		"lab/sim.Result":                28,
 		"lab/sim.Scenario":              30,
 		"overlap.batch":                 26,

@@ -30,6 +30,7 @@ type answers struct {
 // the JSON of status as they read its.
 type modelStatus struct {
 	Name           string `json:"name"`
+	Version        string `json:"version"`
 	InferenceCount uint64 `json:"inference_count"`
 	ExecutionCount uint64 `json:"execution_count"`
 	Stats          struct {

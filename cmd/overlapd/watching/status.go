@@ -65,6 +65,21 @@ nothing.`,
 	return cmd
 }
 
+// service returns the name of the service of a model, which has the version unless that is the
+// highest.
+func (m *modelStatus) service(all []status.Service) string {
+	model, variant, is := strings.Cut(m.Name, "/")
+	name := model + ":" + m.Version
+	versioned := func(s status.Service) bool { return s.Name == name || strings.HasPrefix(s.Name, name+"/") }
+	switch {
+	case !slices.ContainsFunc(all, versioned):
+		return m.Name
+	case is:
+		return name + "/" + variant
+	}
+	return name
+}
+
 // statusColumns is how wide tables are where there is no terminal.
 const statusColumns = 100
 
@@ -87,6 +102,7 @@ func (s answers) document() *report.Document {
 	load := &s.Overview.Load
 	// The statistics name every service, also one that has variants and no row of its own elsewhere.
 	for _, m := range s.Models {
+		m.Name = m.service(s.Overview.Services)
 		sums.Row(m.Name, fmt.Sprint(m.Stats.Success.Count), fmt.Sprint(m.Stats.Fail.Count), fmt.Sprint(m.ExecutionCount), m.Stats.Queue.mean().String(), m.Stats.Infer.mean().String())
 		// A service that is gone from the timeline, or has variants, has no latencies of its own.
 		cells := []string{m.Name, ""}

@@ -72,7 +72,7 @@ func full(services int) told {
 		names = append(names, name)
 		s.Load.Services[name] = status.ServiceLoad{Headroom: 0.3, BadRate: 0.125, DeviceTotal: 1500 * ms}
 		s.Services = append(s.Services, status.Service{
-			Name: name, ID: models.ServiceID(i), Ready: true, TargetMS: 1e3, Accuracy: 76, QueueLimit: 9, Requests: requests(), OldestAge: 2 * time.Second, IntermediateBytes: 4096, EngineSeconds: 3, DeviceSeconds: 2,
+			Name: name, Version: "1", ID: models.ServiceID(i), Ready: true, TargetMS: 1e3, Accuracy: 76, QueueLimit: 9, Requests: requests(), OldestAge: 2 * time.Second, IntermediateBytes: 4096, EngineSeconds: 3, DeviceSeconds: 2,
 			Replicas: []status.Replica{{Device: "left", Ready: true}},
 			Queued:   3, Arrived: 100, Finished: 60, Late: 5, Refused: counts(), Dropped: counts(), Failed: counts(),
 		})

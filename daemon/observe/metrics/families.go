@@ -140,9 +140,6 @@ func histogramOf(name, help string, of func(*groups) *distribution) family {
 	return family{name: name, kind: histogram, help: help, values: func(s *scrape, e *emitter) { e.histogram(of(&s.record.groups)) }}
 }
 
-// modelVersion is the value of Triton's version label.
-const modelVersion = "1"
-
 // tritonFamilies have Triton's names, labels and units.
 var tritonFamilies = []family{
 	ofModel("nv_inference_request_success", "Requests answered with outputs.",
@@ -151,7 +148,7 @@ var tritonFamilies = []family{
 		"Requests answered with an error, by Triton's reasons: REJECTED, CANCELED, BACKEND, OTHER.",
 		[]string{"model", "version", "reason"}, func(e *emitter, s *status.Service) {
 			for _, c := range s.Requests.Failures {
-				e.value(float64(c.Count), s.Name, modelVersion, c.Kind)
+				e.value(float64(c.Count), query.ModelOf(s.Name), s.Version, c.Kind)
 			}
 		}),
 	ofModel("nv_inference_count", "Queries answered with outputs; a request of batch size n counts n.",
@@ -171,13 +168,13 @@ var tritonFamilies = []family{
 	ofModel("nv_inference_compute_output_duration_us", "Always 0: splitting outputs is part of the last span.",
 		func(*query.Counts) float64 { return 0 }),
 	perService("nv_inference_pending_request_count", gauge, "Requests queued before their first span.",
-		[]string{"model", "version"}, func(e *emitter, s *status.Service) { e.value(float64(s.Queued), s.Name, modelVersion) }),
+		[]string{"model", "version"}, func(e *emitter, s *status.Service) { e.value(float64(s.Queued), query.ModelOf(s.Name), s.Version) }),
 }
 
 // ofModel returns a counter with a value for each service, with Triton's labels.
 func ofModel(name, help string, value func(*query.Counts) float64) family {
 	return perService(name, counter, help, []string{"model", "version"}, func(e *emitter, s *status.Service) {
-		e.value(value(&s.Requests), s.Name, modelVersion)
+		e.value(value(&s.Requests), query.ModelOf(s.Name), s.Version)
 	})
 }
 
