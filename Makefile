@@ -82,7 +82,7 @@ CLIENTS := kserve==0.21.0 tritonclient[all]==2.73.0 open-inference-openapi==2.0.
 clients: build ## the clients of KServe, Triton, the Open Inference Protocol, OpenAI, Cohere and LangChain, from PyPI, against bin/overlapd
 	python3 -m venv bin/clients
 	bin/clients/bin/pip install --quiet $(CLIENTS)
-	OVERLAPD_TEST_PYTHON='$(CURDIR)/bin/clients/bin/python' go test -count=1 -v -run '^TestClients$$' ./test
+	OVERLAPD_TEST_PYTHON='$(CURDIR)/bin/clients/bin/python' go test -count=1 -v -run '^Test(Repository)?Clients$$' ./test
 
 losses: ## 3,000 made-up scenarios (LOSSES): where overlap does worse than the best baseline; OVERLAPD_FITTED adds fitted devices
 	go test -count=1 -timeout 1h -v -run '^TestLosses$$' ./lab/sim -losses $(or $(LOSSES),3000)

@@ -128,6 +128,12 @@ func command(args ...string) *exec.Cmd {
 // launch starts a daemon, which may refuse to.
 func launch(t testing.TB, c config) *process {
 	t.Helper()
+	return launchBy(t, c, nil)
+}
+
+// launchBy starts a daemon by flags, or else by a configuration.
+func launchBy(t testing.TB, c config, flags []string) *process {
+	t.Helper()
 	if c.dir == "" {
 		c.dir = t.TempDir()
 	}
@@ -138,7 +144,12 @@ func launch(t testing.TB, c config) *process {
 	run := newRun()
 	p := &process{t: t, config: c, run: run, path: path, exited: make(chan struct{})}
 	p.mu.grown = make(chan struct{})
-	p.cmd = command("serve", "--config", path)
+	if flags == nil {
+		p.cmd = command("serve", "--config", path)
+	} else {
+		p.cmd = command(append([]string{"serve"}, flags...)...)
+		p.cmd.Env = append(p.cmd.Env, "STATE_DIRECTORY="+c.dir)
+	}
 	if len(c.sockets) > 0 {
 		p.cmd = passing(c.sockets, p.cmd)
 	}

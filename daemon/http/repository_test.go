@@ -79,18 +79,13 @@ func serveMany(t *testing.T) *server {
 	return s
 }
 
-func (s *server) change(path, body string) answered {
-	s.t.Helper()
-	return s.exchange(rawRequest("POST", path, nil, []byte(body)))
-}
-
 // Each version is asked by its number, and the highest without one.
 func TestVersions(t *testing.T) {
 	s := serveMany(t)
 	const body = `{"inputs":[{"name":"X","datatype":"INT8","shape":[1,1],"data":[7]}]}`
 	for path, version := range map[string]string{"many": "12", "many/versions/12": "12", "many/versions/3": "3", "many/versions/1": "1", "many:3": "3", "many:3/versions/3": "3"} {
 		want := `{"model_name":"many","model_version":"` + version + `",`
-		if a := s.change("/v2/models/"+path+"/infer", body); a.status != http.StatusOK || !strings.HasPrefix(string(a.body), want) {
+		if a := s.post("/v2/models/"+path+"/infer", body); a.status != http.StatusOK || !strings.HasPrefix(string(a.body), want) {
 			t.Errorf("asking %s: got %d %s", path, a.status, a.body)
 		}
 		for _, of := range []string{"", "/ready", "/config", "/stats"} {
@@ -126,14 +121,14 @@ func TestLoadAndUnload(t *testing.T) {
 	s := serveMany(t)
 	ok := func(path, body string) {
 		t.Helper()
-		if a := s.change(path, body); a.status != http.StatusOK || !strings.Contains(string(a.body), `"name":"many"`) || !strings.Contains(string(a.body), `load":true`) {
+		if a := s.post(path, body); a.status != http.StatusOK || !strings.Contains(string(a.body), `"name":"many"`) || !strings.Contains(string(a.body), `load":true`) {
 			t.Errorf("posting %s to %s: got %d %s", body, path, a.status, a.body)
 		}
 	}
 	states := func(body string) string {
 		t.Helper()
 		var index []struct{ Name, Version, State, Reason string }
-		if a := s.change("/v2/repository/index", body); json.Unmarshal(a.body, &index) != nil {
+		if a := s.post("/v2/repository/index", body); json.Unmarshal(a.body, &index) != nil {
 			t.Fatalf("the index is %d %s", a.status, a.body)
 		}
 		var all []string
@@ -175,7 +170,7 @@ func TestLoadAndUnload(t *testing.T) {
 		{"many/loads", "", 404},
 		{"many/versions/1/load", "", 404},
 	} {
-		if a := s.change("/v2/repository/models/"+c.path, c.body); a.status != c.status {
+		if a := s.post("/v2/repository/models/"+c.path, c.body); a.status != c.status {
 			t.Errorf("posting %.60s to %s: got %d %s", c.body, c.path, a.status, a.body)
 		}
 	}
@@ -183,7 +178,7 @@ func TestLoadAndUnload(t *testing.T) {
 		t.Errorf("GET: %d %s", a.status, a.body)
 	}
 	s.endpoint.pages.Queries.Repository = nil
-	if a := s.change("/v2/repository/models/many/load", ""); a.status != http.StatusBadRequest || !strings.Contains(string(a.body), "--model-control-mode") {
+	if a := s.post("/v2/repository/models/many/load", ""); a.status != http.StatusBadRequest || !strings.Contains(string(a.body), "--model-control-mode") {
 		t.Errorf("got %d %s", a.status, a.body)
 	}
 }

@@ -47,7 +47,7 @@ for code, call in {
     "NOT_FOUND": lambda: client.infer("none", inputs()),
     "INVALID_ARGUMENT": lambda: client.infer("add", inputs()[:1]),
     "DEADLINE_EXCEEDED": lambda: client.infer("add", inputs(), timeout=1),
-    "UNIMPLEMENTED": lambda: client.load_model("add"),
+    "UNIMPLEMENTED": lambda: client.load_model("add", config="{}"),
 }.items():
     try:
         call()
@@ -55,9 +55,16 @@ for code, call in {
         assert code in e.status(), e
     else:
         raise AssertionError(code)
+for call in client.load_model, client.unload_model:  # every model is loaded at the start
+    try:
+        call("add")
+    except triton.InferenceServerException as e:
+        assert "INVALID_ARGUMENT" in e.status() and "--model-control-mode" in e.message(), (call.__name__, e)
+    else:
+        raise AssertionError(call.__name__)
 assert client.get_inference_statistics("add").model_stats[0].inference_stats.success.count >= 103
-for call in client.load_model, client.unload_model, client.register_cuda_shared_memory, client.update_trace_settings, client.get_log_settings:
-    arguments = {"load_model": ["add"], "unload_model": ["add"], "register_cuda_shared_memory": ["a", b"", 0, 4]}.get(call.__name__, [])
+for call in client.register_cuda_shared_memory, client.update_trace_settings, client.get_log_settings:
+    arguments = {"register_cuda_shared_memory": ["a", b"", 0, 4]}.get(call.__name__, [])
     try:
         call(*arguments)
     except triton.InferenceServerException as e:
@@ -90,7 +97,7 @@ for status, call in {
     "404": lambda: client.infer("none", over_http(True)),
     "400": lambda: client.infer("add", over_http(True)[:1]),
     "503": lambda: client.infer("add", over_http(True), timeout=1),
-    "501": lambda: client.load_model("add"),
+    "501": lambda: client.load_model("add", config="{}"),
 }.items():
     try:
         call()

@@ -14,10 +14,12 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
 
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/admin"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/internal/cli"
 )
 
 // fakeRunning is a daemon that does what a test says.
@@ -179,5 +181,84 @@ func TestReloaderRestarts(t *testing.T) {
 		if e, ok := errors.AsType[*admin.Error](err); ok != (kind != "") || ok && e.Kind != kind {
 			t.Errorf("restart %s: got %v", service, err)
 		}
+	}
+}
+
+// The flags of Triton's model control modes belong to a repository, and to each other.
+func TestModelControlFlags(t *testing.T) {
+	for args, fault := range map[string]string{
+		"":                              "",
+		"--model-repository d":          "",
+		"--model-control-mode explicit": "--model-control-mode needs --model-repository",
+		"--load-model a":                "--load-model needs --model-repository",
+		"--model-repository d --model-control-mode none":                               "",
+		"--model-repository d --model-control-mode all":                                `not "all"`,
+		"--model-repository d --load-model a":                                          "--load-model needs --model-control-mode explicit",
+		"--model-repository d --model-control-mode explicit --load-model *":            "",
+		"--model-repository d --model-control-mode explicit --repository-poll-secs 1":  "needs --model-control-mode poll",
+		"--model-repository d --model-control-mode poll --repository-poll-secs 0":      "must be in [1, 86400], not 0",
+		"--model-repository d --model-control-mode poll --repository-poll-secs 100000": "must be in [1, 86400], not 100000",
+		"--model-repository d --model-control-mode poll --repository-poll-secs 86400":  "",
+	} {
+		var o Options
+		cmd := &cobra.Command{}
+		o.repositoryFlags(cmd)
+		if err := cmd.ParseFlags(strings.Fields(args)); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.checkControl(cmd); fault == "" && err != nil || fault != "" && (err == nil || !strings.Contains(err.Error(), fault)) {
+			t.Errorf("flags %s: got %v, want %q", args, err, fault)
+		}
+	}
+}
+
+// A load request reads one model of the repository again and leaves the others as they were.
+func TestReread(t *testing.T) {
+	dir := t.TempDir()
+	add := func(path, text string) {
+		t.Helper()
+		path = filepath.Join(dir, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	file, err := cli.ModelPath("tiny_mlp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"a/1", "a/2", "b/1"} {
+		add(path+"/model.onnx", string(model))
+	}
+	o := Options{repository: dir, target: time.Second, control: controlExplicit, keep: []string{"b"}, policy: "edf"}
+	c, err := o.Config()
+	if err != nil || strings.Join(c.Names(), " ") != "a b" || c.Load != config.LoadRequest || c.Services[0].Keep || !c.Services[1].Keep {
+		t.Fatalf("at the start there are %+v, %v", c.Services, err)
+	}
+	add("b/config.pbtxt", "max_batch_size: 3")
+	add("a/config.pbtxt", "version_policy { all { } }")
+	add("c/7/model.onnx", string(model))
+	if c, err = o.reread("a"); err != nil || strings.Join(c.Names(), " ") != "a a:1 b" {
+		t.Errorf("with all versions of a: %v, %v", c.Names(), err)
+	}
+	if c, err = o.reread("c"); err != nil || strings.Join(c.Names(), " ") != "a a:1 b c" || c.Policy != "edf" || c.Service("b").MaxQueryBatch == 3 {
+		t.Errorf("with c: %v, %v", c.Names(), err)
+	}
+	add("a/2/model.onnx", "no model")
+	for name, fault := range map[string]string{"a": "not an ONNX model", "d": "no such model"} {
+		if _, err := o.reread(name); err == nil || !strings.Contains(err.Error(), fault) {
+			t.Errorf("loading %s: got %v, want %q", name, err, fault)
+		}
+	}
+	if c, err = o.Config(); err != nil || strings.Join(c.Names(), " ") != "a a:1 b c" || c.Service("b").MaxQueryBatch != 3 {
+		t.Errorf("after a reload: %v, %v", c.Names(), err)
+	}
+	o = Options{repository: dir, target: time.Second, control: controlExplicit, keep: []string{"d"}}
+	if _, err := o.Config(); err == nil || !strings.Contains(err.Error(), "--load-model d: there is no such model") {
+		t.Errorf("an unknown model to load: got %v", err)
 	}
 }

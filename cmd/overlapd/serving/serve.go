@@ -25,7 +25,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/internal/cli"
-	"github.com/overlapd/overlapd/internal/textfile"
 )
 
 // serveCommand is what units and images start. What it reads it may read again later: a reload asks
@@ -52,6 +51,10 @@ daemon restarts.`,
   overlapd serve --model-repository /srv/models    a Triton model repository`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.checkControl(cmd); err != nil {
+				return err
+			}
+			changes := o.changes()
 			c, err := o.Config()
 			if err != nil {
 				return err
@@ -62,19 +65,13 @@ daemon restarts.`,
 				fmt.Fprint(cmd.OutOrStdout(), plan)
 				return err
 			}
-			// A repository or the built-in configuration has no one file to look at.
-			followed := ""
-			if o.follow {
-				followed = o.Path
-			}
-			return serve(c, o.Config, followed, os.Stderr)
+			return serve(c, &o, changes, os.Stderr)
 		},
 	}
 	f := cmd.Flags()
 	cli.ConfigFlag(cmd, &o.Path, "configuration file", "embedded", "model-repository")
 	f.BoolVar(&o.Embedded, "embedded", false, "serve the built-in configuration: resnet50 and bert on the CPU")
-	f.StringVar(&o.repository, "model-repository", "", "serve the ONNX models of a Triton model repository, as overlapd import reads it")
-	targetFlag(cmd, &o.target)
+	o.repositoryFlags(cmd)
 	f.StringVar(&o.listen, "listen", "", "HTTP address, instead of the configuration's")
 	f.StringVar(&o.grpc, "grpc-listen", "", "gRPC address, instead of the configuration's")
 	f.StringVar(&o.policy, "policy", "", "scheduling policy, instead of the configuration's: overlap, abacus, edf, fcfs, sjf or static")
@@ -86,9 +83,9 @@ daemon restarts.`,
 	return cmd
 }
 
-// serve runs the daemon until a signal stops it. A reload reads again, also when a file has
-// changed that is to be followed, if one is named.
-func serve(c config.Config, again func() (config.Config, error), followed string, out io.Writer) error {
+// serve runs the daemon until a signal stops it. A reload reads the configuration again, also
+// when changes reports one, unless it is nil.
+func serve(c config.Config, from *Options, changes func(context.Context, chan<- os.Signal), out io.Writer) error {
 	defer outliveLog()()
 	log := NewLogger(c, out)
 	defer adoptLines(log)()
@@ -113,7 +110,7 @@ func serve(c config.Config, again func() (config.Config, error), followed string
 	})
 	// The admin socket answers before the daemon is open, since that may take minutes, and a command that
 	// asks meanwhile should be told why.
-	r := &reloader{read: again, tell: notify, log: log}
+	r := &reloader{read: from.Config, tell: notify, log: log}
 	reloads := admin.NewReloads(ctx, r)
 	unadministered, err := administer(&c, given.Admin, reloads, log)
 	if err != nil {
@@ -122,6 +119,9 @@ func serve(c config.Config, again func() (config.Config, error), followed string
 	defer unadministered()
 	o := DaemonOptions(log)
 	o.Listener, o.GRPCListener = given.HTTP, given.GRPC
+	if from.repository != "" {
+		o.Reread = from.reread
+	}
 	d, err := NewDaemon(c, o)
 	if err != nil {
 		return err
@@ -132,9 +132,8 @@ func serve(c config.Config, again func() (config.Config, error), followed string
 	var reporting, listening sync.WaitGroup
 	reporting.Go(func() { reportState(ctx, ended, d, c, r) })
 	listening.Go(func() { onHangup(ctx, hangups, reloads, stop) })
-	if followed != "" {
-		read, _ := os.Stat(followed) // it was there a moment ago
-		listening.Go(func() { followFile(ctx, followed, read, followPeriod, hangups) })
+	if changes != nil {
+		listening.Go(func() { changes(ctx, hangups) })
 	}
 	err = d.Run(ctx, hurry)
 	// In this order: systemd hears that the daemon has ended, nothing asks for a reload any more, and
@@ -278,39 +277,5 @@ func onHangup(stopping context.Context, heard <-chan os.Signal, reloads *admin.R
 		if run, err := reloads.Next(); err == nil { // it fails when the daemon stops
 			<-run.Done()
 		}
-	}
-}
-
-// followPeriod is how often a file that is followed is looked at.
-const followPeriod = 2 * time.Second
-
-// followFile asks for a reload once a file is not what was read and has stayed the same for a
-// period, so that one that is still written is left alone. It looks at what the name leads to: where
-// Kubernetes mounts a ConfigMap, names are links that lead elsewhere after a change. It looks again and
-// again because the kernel's events are of folders, of which there are several on that way, and do not
-// come from network file systems.
-func followFile(stopping context.Context, path string, read os.FileInfo, period time.Duration, changed chan<- os.Signal) {
-	same := func(a, b os.FileInfo) bool {
-		return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
-	}
-	last := read
-	for tick := time.Tick(period); ; {
-		select {
-		case <-stopping.Done():
-			return
-		case <-tick:
-		}
-		now, err := textfile.Within(stopping, path, func() (os.FileInfo, error) { return os.Stat(path) })
-		if err != nil {
-			continue // it is being replaced, or its folder is not mounted at the moment
-		}
-		if last != nil && same(now, last) && (read == nil || !same(now, read)) {
-			select {
-			case changed <- unix.SIGHUP:
-			default: // the next reload is still to come
-			}
-			read = now
-		}
-		last = now
 	}
 }

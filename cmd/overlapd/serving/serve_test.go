@@ -154,7 +154,7 @@ func TestRunOn(t *testing.T) {
 
 // A followed file is read again when it was written, or is another, and then stays so. One that
 // is gone for a while is not.
-func TestFollowFile(t *testing.T) {
+func TestFollow(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "overlapd.toml")
 	write := func(name, text string) {
@@ -177,13 +177,11 @@ func TestFollowFile(t *testing.T) {
 	lead("one")
 	changed := make(chan os.Signal, 1)
 	const period = 5 * time.Millisecond
-	read, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := Options{Path: path}
+	read := o.look()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { followFile(ctx, path, read, period, changed); close(ended) }()
+	go func() { follow(ctx, path, o.look, read, period, changed); close(ended) }()
 	heard := func(what string) {
 		t.Helper()
 		select {

@@ -27,9 +27,12 @@ type model struct {
 	c    *inference.ModelConfig
 
 	// line is the line of a fault in config.pbtxt, 0 if it is not known.
-	line    int
-	notes   []string
-	service config.Service
+	line  int
+	notes []string
+
+	// service is what its versions have in common, services are those that are served.
+	service  config.Service
+	services []config.Service
 
 	// hasTarget is set if the configuration sets a timeout.
 	hasTarget bool
@@ -43,7 +46,7 @@ func (m *model) note(format string, args ...any) {
 	m.notes = append(m.notes, fmt.Sprintf(format, args...))
 }
 
-// read converts the model to a service. The target stays unset if the configuration has no
+// read converts the model to a service for each version. The target stays unset if the configuration has no
 // timeout.
 func (m *model) read() error {
 	text, err := m.readConfig(m.name)
@@ -67,19 +70,28 @@ func (m *model) translate(others []field) error {
 	if m.c.Name != "" && m.c.Name != m.name {
 		return fmt.Errorf("its configuration has the name %q: give folder and model the same name, or leave the name out", m.c.Name)
 	}
-	version, err := m.version()
+	wanted, err := m.wanted()
 	if err != nil {
 		return err
 	}
-	file, err := m.modelFile(filepath.Join(m.name, version), cmp.Or(m.c.DefaultModelFilename, defaultFile))
-	if err != nil {
-		return m.otherFormat(version, err)
-	}
-	m.service.Name, m.service.Model = m.name, m.path(file)
+	m.service.Name = m.name
 	m.batching()
 	m.instances()
 	m.parameters()
-	return m.compare(m.service.Model)
+	for _, version := range wanted {
+		folder := strconv.FormatInt(version, 10)
+		file, err := m.modelFile(filepath.Join(m.name, folder), cmp.Or(m.c.DefaultModelFilename, defaultFile))
+		if err != nil {
+			return m.otherFormat(folder, err)
+		}
+		s := m.service
+		s.Version, s.Model = int(version), m.path(file)
+		if err := m.compare(s.Model); err != nil {
+			return err
+		}
+		m.services = append(m.services, s)
+	}
+	return nil
 }
 
 // checkSupport returns an unsupported error if overlapd cannot serve the model, and notes
@@ -114,39 +126,35 @@ func (m *model) checkSupport(others []field) error {
 	return nil
 }
 
-// version returns the version to serve: overlapd serves one version of a model, the highest
-// that the policy allows.
-func (m *model) version() (string, error) {
+// wanted returns the versions that the policy chooses, the highest first.
+func (m *model) wanted() ([]int64, error) {
 	there, others, err := m.versions(m.name)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if len(others) > 0 {
 		m.note("ignored folders, whose names are not version numbers from 1: %s", strings.Join(others, ", "))
 	}
 	if len(there) == 0 {
-		return "", fmt.Errorf("it has no version: put its file at %s", m.path(m.name, "1", defaultFile))
+		return nil, fmt.Errorf("it has no version: put its file at %s", m.path(m.name, "1", defaultFile))
 	}
-	wanted := there
 	switch p := m.c.VersionPolicy.GetPolicyChoice().(type) {
+	case *inference.ModelVersionPolicy_All_:
+		return there, nil
 	case *inference.ModelVersionPolicy_Specific_:
-		wanted = slices.DeleteFunc(slices.Clone(there), func(v int64) bool { return !slices.Contains(p.Specific.Versions, v) })
+		wanted := slices.DeleteFunc(slices.Clone(there), func(v int64) bool { return !slices.Contains(p.Specific.Versions, v) })
 		if len(wanted) == 0 {
-			return "", fmt.Errorf("version_policy names %v, but the versions are %v", p.Specific.Versions, there)
+			return nil, fmt.Errorf("version_policy names %v, but the versions are %v", p.Specific.Versions, there)
 		}
+		missing := slices.DeleteFunc(slices.Clone(p.Specific.Versions), func(v int64) bool { return slices.Contains(there, v) })
+		if len(missing) > 0 {
+			m.note("version_policy also names %v, but the versions are %v", missing, there)
+		}
+		return wanted, nil
 	case *inference.ModelVersionPolicy_Latest_:
-		wanted = there[:min(int64(len(there)), max(int64(p.Latest.NumVersions), 1))]
-	case nil:
-		wanted = there[:1]
+		return there[:min(int64(len(there)), max(int64(p.Latest.NumVersions), 1))], nil
 	}
-	if len(wanted) > 1 {
-		m.note("version_policy: version %d is served and not %v: to serve another one, give it its own folder", wanted[0], wanted[1:])
-	}
-	// overlapd reports every version as 1, see query.ModelVersion.
-	if wanted[0] != 1 {
-		m.note("clients see version %d as version 1", wanted[0])
-	}
-	return strconv.FormatInt(wanted[0], 10), nil
+	return there[:1], nil
 }
 
 // otherFormat explains a missing ONNX file: a model that does not name its backend may have
@@ -234,7 +242,11 @@ func (m *model) compare(path string) error {
 	for _, v := range f.Graph.Outputs {
 		outputs = append(outputs, models.TensorSpec{Name: v.Name, Type: v.Type})
 	}
-	return errors.Join(comparePorts(m, "input", m.c.Input, inputs), comparePorts(m, "output", m.c.Output, outputs))
+	name, err := filepath.Rel(m.path(m.name), path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(comparePorts(m, name, "input", m.c.Input, inputs), comparePorts(m, name, "output", m.c.Output, outputs))
 }
 
 // port is an input or output in a configuration.
@@ -246,7 +258,7 @@ type port interface {
 
 // comparePorts compares all inputs or all outputs. If the configuration has none, those of
 // the file apply. Otherwise all inputs must be present, and outputs may be left out.
-func comparePorts[P port](m *model, kind string, configured []P, ports []models.TensorSpec) error {
+func comparePorts[P port](m *model, file, kind string, configured []P, ports []models.TensorSpec) error {
 	var faults []error
 	var names []string
 	for _, p := range ports {
@@ -255,14 +267,14 @@ func comparePorts[P port](m *model, kind string, configured []P, ports []models.
 	for _, t := range configured {
 		i := slices.IndexFunc(ports, func(p models.TensorSpec) bool { return p.Name == t.GetName() })
 		if i < 0 {
-			faults = append(faults, fmt.Errorf("%s has the %s %q, which is not in %s: it has %s", configFile, kind, t.GetName(), m.file(), strings.Join(names, ", ")))
+			faults = append(faults, fmt.Errorf("%s has the %s %q, which is not in %s: it has %s", configFile, kind, t.GetName(), file, strings.Join(names, ", ")))
 		} else if says, same := m.compareType(t, ports[i].Type); !same {
 			faults = append(faults, fmt.Errorf("%s %q is %s in %s, but %s in %s: make them equal, or leave out all inputs and outputs",
-				kind, t.GetName(), says, configFile, ports[i].Type, m.file()))
+				kind, t.GetName(), says, configFile, ports[i].Type, file))
 		}
 	}
 	if n := len(configured); kind == "input" && n > 0 && n < len(ports) {
-		faults = append(faults, fmt.Errorf("%s has %d of the %d inputs in %s (%s): add the others, or leave out all of them", configFile, n, len(ports), m.file(), strings.Join(names, ", ")))
+		faults = append(faults, fmt.Errorf("%s has %d of the %d inputs in %s (%s): add the others, or leave out all of them", configFile, n, len(ports), file, strings.Join(names, ", ")))
 	}
 	return errors.Join(faults...)
 }
@@ -288,6 +300,3 @@ func (m *model) compareType(t port, is models.Type) (says string, same bool) {
 	}
 	return says, same
 }
-
-// file returns the name of the model file for errors.
-func (m *model) file() string { return filepath.Base(m.service.Model) }

@@ -61,7 +61,7 @@ func FuzzRead(f *testing.F) {
 		}
 		defer r.root.Close()
 		m := model{repository: r, name: "m", c: c}
-		if m.translate(others) == nil && m.service.Model == "" {
+		if m.translate(others) == nil && (len(m.services) == 0 || m.services[0].Model == "") {
 			t.Fatal("a service without a model")
 		}
 		if m.service.Target < 0 || m.service.Target > 366*24*time.Hour {

@@ -10,11 +10,12 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
-// Read returns a configuration with a service for each model of the repository in dir, and
-// notes on what has no effect. Models without a timeout get the given target. A faulty
-// model is left out with a note, so that it does not prevent the others from being served;
-// if no model is left, all faults are returned together, as [config.Faults].
-func Read(dir string, target time.Duration) (c config.Config, notes []string, err error) {
+// Read returns a configuration with a service for each version of each model of the
+// repository in dir, and notes on what has no effect. Models without a timeout get the given
+// target. A faulty model does not prevent the others from being served: a note says what is
+// wrong with it, and it has the services that are in before, if any. If no model is left,
+// all faults are returned together, as [config.Faults].
+func Read(dir string, target time.Duration, before ...config.Service) (c config.Config, notes []string, err error) {
 	r, err := openRepository(dir)
 	if err != nil {
 		return c, nil, fmt.Errorf("the model repository: %w", err)
@@ -29,6 +30,7 @@ func Read(dir string, target time.Duration) (c config.Config, notes []string, er
 	// faulty are notes on faulty models, which come after the others.
 	var faulty []string
 	var read []model
+	var kept []config.Service
 	for _, name := range names {
 		m := model{repository: r, name: name, service: config.DefaultService()}
 		err := m.read()
@@ -49,43 +51,50 @@ func Read(dir string, target time.Duration) (c config.Config, notes []string, er
 				file = r.path(name, configFile)
 			}
 			fault.At(file, m.line, "%v", err)
-			faulty = append(faulty, fmt.Sprintf("skipping model %q: %v", name, fault))
+			old := slices.DeleteFunc(slices.Clone(before), func(s config.Service) bool { return s.Base() != name })
+			verb := "skipping"
+			if kept = append(kept, old...); len(old) > 0 {
+				verb = "not changing"
+			}
+			faulty = append(faulty, fmt.Sprintf("%s model %q: %v", verb, name, fault))
 			faults.At(file, m.line, "model %q: %v", name, err)
 		default:
 			read = append(read, m)
-			c.Services = append(c.Services, m.service)
 		}
 	}
+	settled := settle(&c, read, target)
+	c.Services = config.Versioned(append(c.Services, kept...))
+	slices.SortStableFunc(c.Services, func(a, b config.Service) int { return strings.Compare(a.Base(), b.Base()) })
 	switch {
 	case len(c.Services) == 0 && len(faults) > 0:
 		return c, notes, faults
 	case len(c.Services) == 0:
 		return c, notes, fmt.Errorf("no model of %s can be served: each must be a folder with a version, such as resnet50/1/model.onnx\n%s", dir, strings.Join(notes, "\n"))
 	case len(c.Services) > config.MaxServices:
-		return c, notes, fmt.Errorf("%s has %d models, and the limit is %d: run several daemons", dir, len(c.Services), config.MaxServices)
+		return c, notes, fmt.Errorf("%s has %d versions of models, and the limit is %d: run several daemons", dir, len(c.Services), config.MaxServices)
 	}
-	notes = slices.Concat(notes, faulty, settle(&c, read, target))
-	return c, notes, nil
+	return c, slices.Concat(notes, faulty, settled), nil
 }
 
-// valid validates the service of a model, with the given target if it has none of its own.
+// valid sets the target of a model without one, and validates its services.
 func (m *model) valid(target time.Duration) error {
 	c := config.Default()
-	c.Services = []config.Service{m.service}
-	if !m.hasTarget {
-		// The real target is set later, see settle; here it only has to be valid.
-		c.Services[0].Target = target
+	c.Services = m.services
+	for i := range c.Services {
+		if !m.hasTarget {
+			c.Services[i].Target = target
+		}
 	}
 	return c.Validate()
 }
 
-// settle sets what depends on all models together: the targets of those without a timeout,
-// and the device. It returns notes.
+// settle adds the services of models and sets the device, which depends on all of them. It
+// returns notes.
 func settle(c *config.Config, read []model, target time.Duration) (notes []string) {
 	var without, onCPU []string
-	for i, m := range read {
+	for _, m := range read {
+		c.Services = append(c.Services, m.services...)
 		if !m.hasTarget {
-			c.Services[i].Target = target
 			without = append(without, m.name)
 		}
 		if m.cpu {

@@ -2,8 +2,10 @@ package triton
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -152,36 +154,77 @@ func TestVersions(t *testing.T) {
 	}
 	others := `ignored folders, whose names are not version numbers from 1: "0", "02", "v2"`
 	for policy, want := range map[string]struct {
-		version string
-		notes   []string
+		versions []int
+		note     string
 	}{
-		"": {"10", nil},
-		"version_policy: { latest { num_versions: 1 } }":          {"10", nil},
-		"version_policy: { latest { num_versions: 2 } }":          {"10", []string{"version 10 is served and not [3]"}},
-		"version_policy: { all { } }":                             {"10", []string{"version 10 is served and not [3 1]"}},
-		"version_policy: { specific { versions: [1, 3, 7] } }":    {"3", []string{"version 3 is served and not [1]"}},
-		"version_policy: { specific { versions: 1 } }":            {"1", nil},
-		"version_policy: { specific { versions: [ 9223372036 ] }": {"", nil},
+		"": {[]int{10}, ""},
+		"version_policy: { latest { num_versions: 1 } }":          {[]int{10}, ""},
+		"version_policy: { latest { num_versions: 2 } }":          {[]int{10, 3}, ""},
+		"version_policy: { latest { num_versions: 9 } }":          {[]int{10, 3, 1}, ""},
+		"version_policy: { latest { } }":                          {[]int{10}, ""},
+		"version_policy: { all { } }":                             {[]int{10, 3, 1}, ""},
+		"version_policy: { specific { versions: [1, 3, 7] } }":    {[]int{3, 1}, "version_policy also names [7], but the versions are [10 3 1]"},
+		"version_policy: { specific { versions: 1 } }":            {[]int{1}, ""},
+		"version_policy: { specific { versions: [ 9223372036 ] }": {nil, ""},
 	} {
 		files["m/config.pbtxt"] = policy
 		dir := repo(t, files)
 		c, notes, err := Read(dir, time.Second)
-		if want.version == "" {
+		if want.versions == nil {
 			if err == nil {
 				t.Errorf("%s: no error", policy)
 			}
 			continue
 		}
 		if err != nil {
-			t.Fatalf("%s: %v", policy, err)
+			t.Fatalf("reading with %s: %v", policy, err)
 		}
-		if got := filepath.Join(dir, "m", want.version, "model.onnx"); c.Services[0].Model != got {
-			t.Errorf("%s: %s", policy, c.Services[0].Model)
+		var got []config.Service
+		for i, version := range want.versions {
+			s := config.DefaultService()
+			s.Name, s.Version, s.Target = "m", version, time.Second
+			if i > 0 {
+				s.Name = fmt.Sprintf("m:%d", version)
+			}
+			s.Model = filepath.Join(dir, "m", strconv.Itoa(version), "model.onnx")
+			got = append(got, s)
 		}
-		if want.version != "1" {
-			want.notes = append(want.notes, "clients see version "+want.version+" as version 1")
+		if diff := cmp.Diff(got, c.Services); diff != "" {
+			t.Errorf("%s: wrong services: %s", policy, diff)
 		}
-		wantNotes(t, notes, append(want.notes, others)...)
+		if err := c.Validate(); err != nil {
+			t.Errorf("%s: validation: got %v", policy, err)
+		}
+		if want.note != "" {
+			wantNotes(t, notes, want.note, others)
+		} else {
+			wantNotes(t, notes, others)
+		}
+	}
+}
+
+// A model that becomes faulty stays as it was, one that is gone does not.
+func TestFaultyStays(t *testing.T) {
+	dir := repo(t, map[string]string{
+		"m/1/model.onnx": "zoo:tiny_mlp", "m/2/model.onnx": "zoo:tiny_mlp", "m/config.pbtxt": "version_policy { all { } }", "n/1/model.onnx": "zoo:tiny_add",
+	})
+	c, _, err := Read(dir, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "m/2/model.onnx"), []byte("half"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	again, notes, err := Read(dir, time.Second, c.Services...)
+	if err != nil || strings.Join(again.Names(), " ") != "m m:1 n" {
+		t.Errorf("the services are %v, %v", again.Names(), err)
+	}
+	wantNotes(t, notes, `not changing model "m": `)
+	if err := os.RemoveAll(filepath.Join(dir, "m")); err != nil {
+		t.Fatal(err)
+	}
+	if again, _, err = Read(dir, time.Second, again.Services...); err != nil || strings.Join(again.Names(), " ") != "n" {
+		t.Errorf("the services are %v, %v", again.Names(), err)
 	}
 }
 
@@ -247,13 +290,13 @@ func TestFaults(t *testing.T) {
 		{"a wrong type", map[string]string{"m/config.pbtxt": "\n\nmax_batch_size: \"8\"", "m/1/model.onnx": mlp}, "m/config.pbtxt:3: "},
 		{"an unknown value", map[string]string{"m/config.pbtxt": "input { data_type: TYPE_FP8 }", "m/1/model.onnx": mlp}, "m/config.pbtxt:1: "},
 		{"other dimensions", map[string]string{"m/config.pbtxt": "max_batch_size: 8 " + strings.Replace(ports, "16", "3, 16", 1), "m/1/model.onnx": mlp},
-			`input "input" is FP32[-1,3,16] in config.pbtxt, but float32[batch,16] in model.onnx: make them equal, or leave out all inputs and outputs`},
+			`input "input" is FP32[-1,3,16] in config.pbtxt, but float32[batch,16] in 1/model.onnx: make them equal, or leave out all inputs and outputs`},
 		{"another type", map[string]string{"m/config.pbtxt": `output { name: "output" data_type: TYPE_STRING dims: [-1, 10] }`, "m/1/model.onnx": mlp},
-			`output "output" is BYTES[-1,10] in config.pbtxt, but float32[batch,10] in model.onnx`},
+			`output "output" is BYTES[-1,10] in config.pbtxt, but float32[batch,10] in 1/model.onnx`},
 		{"no such input", map[string]string{"m/config.pbtxt": `input { name: "image" data_type: TYPE_FP32 dims: [-1, 10] }`, "m/1/model.onnx": mlp},
-			`config.pbtxt has the input "image", which is not in model.onnx: it has "input"`},
+			`config.pbtxt has the input "image", which is not in 1/model.onnx: it has "input"`},
 		{"an input too few", map[string]string{"m/config.pbtxt": `input { name: "INPUT0" data_type: TYPE_INT32 dims: [-1, 16] }`, "m/1/model.onnx": "zoo:tiny_add"},
-			`config.pbtxt has 1 of the 2 inputs in model.onnx ("INPUT0", "INPUT1"): add the others`},
+			`config.pbtxt has 1 of the 2 inputs in 1/model.onnx ("INPUT0", "INPUT1"): add the others`},
 		{"an illegal name", map[string]string{"a b/1/model.onnx": mlp}, `"a b" must be 1 to 128 letters`},
 		{"too large a batch", map[string]string{"m/config.pbtxt": "max_batch_size: 100000", "m/1/model.onnx": mlp}, "max_query_batch: must be in [1, 4096], not 100000"},
 		{"a negative batch", map[string]string{"m/config.pbtxt": "max_batch_size: -1", "m/1/model.onnx": mlp}, "max_query_batch: must be in [1, 4096], not -1"},
@@ -280,10 +323,10 @@ func TestFixedDimensions(t *testing.T) {
 		in, aux models.Dim
 		want    string
 	}{
-		{`max_batch_size: 8 input { name: "x" data_type: TYPE_FP32 dims: [4] }`, fixed, free, `input "x" is FP32[-1,4] in config.pbtxt, but float32[2,4] in model.onnx`},
+		{`max_batch_size: 8 input { name: "x" data_type: TYPE_FP32 dims: [4] }`, fixed, free, `input "x" is FP32[-1,4] in config.pbtxt, but float32[2,4] in 1/model.onnx`},
 		{`max_batch_size: 8 output { name: "y" data_type: TYPE_FP32 dims: 4 }`, free, fixed, ""},
 		{`input { name: "x" data_type: TYPE_FP32 dims: [2, 4] }`, fixed, fixed, ""},
-		{`input { name: "x" data_type: TYPE_FP32 dims: [-1, 4] }`, fixed, fixed, `input "x" is FP32[-1,4] in config.pbtxt, but float32[2,4] in model.onnx`},
+		{`input { name: "x" data_type: TYPE_FP32 dims: [-1, 4] }`, fixed, fixed, `input "x" is FP32[-1,4] in config.pbtxt, but float32[2,4] in 1/model.onnx`},
 	} {
 		dir := repo(t, map[string]string{"m/config.pbtxt": c.config, "m/1/model.onnx": string(relus(c.in, c.aux))})
 		if _, _, err := Read(dir, time.Second); err == nil != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -373,4 +416,39 @@ func TestDevice(t *testing.T) {
 		t.Errorf("%v, %s", err, c.Device)
 	}
 	wantNotes(t, notes, "name the CPU in on of a", "one worker serves the model")
+}
+
+// A fingerprint changes with the files of models, and only with them.
+func TestFingerprint(t *testing.T) {
+	dir := repo(t, map[string]string{"m/1/model.onnx": "one", "m/config.pbtxt": "", "linked": "-> m"})
+	last := Fingerprint(dir)
+	step := func(what string, changes bool, do func() error) {
+		t.Helper()
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+		now := Fingerprint(dir)
+		if changed := now != last; changed != changes {
+			t.Errorf("%s: changed %v", what, changed)
+		}
+		last = now
+	}
+	write := func(path, text string) func() error {
+		return func() error {
+			path := filepath.Join(dir, path)
+			return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path+".tmp", []byte(text), 0o644), os.Rename(path+".tmp", path))
+		}
+	}
+	step("nothing", false, func() error { return nil })
+	step("another file", true, write("m/1/model.onnx", "two"))
+	step("a configuration", true, write("m/config.pbtxt", "name: \"m\""))
+	step("a version", true, write("m/2/model.onnx", "two"))
+	step("a file beside it", true, write("m/2/model.onnx.data", "x"))
+	step("a hidden file", false, write("m/.git/x", "x"))
+	step("a model", true, write("n/1/model.onnx", "x"))
+	step("a model is gone", true, func() error { return os.RemoveAll(filepath.Join(dir, "n")) })
+	step("a link to outside", true, func() error { return os.Symlink("/etc", filepath.Join(dir, "m", "etc")) })
+	step("a repository that is gone", true, func() error { return os.Rename(dir, dir+".away") })
+	step("it is still gone", false, func() error { return nil })
+	step("it is back", true, func() error { return os.Rename(dir+".away", dir) })
 }
