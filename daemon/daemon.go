@@ -17,6 +17,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
+	"github.com/overlapd/overlapd/daemon/residents"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
@@ -44,7 +45,7 @@ type Daemon struct {
 	backend *loop.Backend
 
 	// residents is nil if all models are loaded at the start.
-	residents *residents
+	residents *residents.Set
 
 	// recorder is nil without metrics.
 	recorder *metrics.Recorder
@@ -142,8 +143,8 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	if err = d.openLoop(&loaded, &o); err != nil || o.Offline {
 		return d, err
 	}
-	if c.Load != config.LoadAtStart {
-		d.residents = newResidents(d, &c)
+	if c.Models.Load != config.LoadAtStart {
+		d.residents = d.newResidents()
 	}
 	return d, d.openEndpoints(&c, &o)
 }
@@ -409,8 +410,8 @@ func (d *Daemon) start() error {
 	if d.residents != nil {
 		c := d.Config()
 		d.backend.Order(c.Names())
-		d.residents.admit(&c, c.Services...)
-		d.running.Go(d.residents.run)
+		d.residents.Admit(&c, c.Services...)
+		d.running.Go(d.residents.Run)
 	}
 	for _, u := range d.devices {
 		if u.part != nil && d.devices.firstOn(u.part) == u {

@@ -17,6 +17,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/residents"
 	"github.com/overlapd/overlapd/daemon/rpc"
 	"github.com/overlapd/overlapd/daemon/status"
 )
@@ -170,7 +171,7 @@ type published struct {
 	decisions decisionLog
 
 	// residents is nil if all models are loaded at the start.
-	residents *residents
+	residents *residents.Set
 }
 
 // decisionLog is a journal.Writer. Tests replace it.
@@ -207,7 +208,7 @@ func (p *published) scrape() (s metrics.Scrape) {
 // weigh adds the current memory of the workers to a status.
 func (p *published) weigh(s *status.Status) {
 	s.Services = slices.Clone(s.Services) // others share the slice
-	p.residents.show(s)
+	p.residents.Show(s)
 	for i := range s.Services {
 		to := &s.Services[i]
 		for _, u := range p.devices {

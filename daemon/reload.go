@@ -15,6 +15,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/residents"
 	"github.com/overlapd/overlapd/internal/textfile"
 )
 
@@ -79,10 +80,7 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 		return nil, err
 	}
 	r := &reload{backend: d.backend, devices: d.devices, residents: d.residents, config: &d.config, ctx: ctx, next: applied, progress: progress}
-	if r.residents != nil {
-		r.residents.changing.Lock()
-		defer r.residents.changing.Unlock()
-	}
+	defer r.residents.Hold()()
 	if err := r.compare(old, next); err != nil {
 		return nil, err
 	}
@@ -191,7 +189,7 @@ type reload struct {
 	ctx     context.Context
 
 	// residents is nil if all models are loaded at the start.
-	residents *residents
+	residents *residents.Set
 
 	// next is the new configuration without what needs a restart.
 	next     config.Config
@@ -271,7 +269,7 @@ func (r *reload) remove(removed []string) error {
 		if !r.backend.TakeAway(name, gone[i]) {
 			return ErrStopping
 		}
-		r.residents.forget(name)
+		r.residents.Forget(name)
 		r.config.hold(&r.next, name)
 	}
 	limit, cancel := context.WithTimeout(r.ctx, removalTimeout)
@@ -376,6 +374,30 @@ func (r *reload) load(name string, held bool) (j *loop.Joining, fault, cut error
 	return j, fault, cut
 }
 
+// newResidents returns the services whose models are loaded when they are asked for.
+func (d *Daemon) newResidents() *residents.Set {
+	return residents.New(residents.Options{
+		Backend: d.backend, Log: d.log, Config: d.Config, Devices: len(d.devices), Life: d.life, Running: &d.running,
+		Load: func(s *config.Service) error {
+			asked, c := *s, d.Config()
+			if _, err := readTexts([]*config.Service{&asked}, func(s *config.Service) (string, error) { return d.devices[0].model(s.Model) }); err != nil {
+				return err
+			}
+			run := &reload{backend: d.backend, devices: d.devices, config: &d.config, ctx: d.life, next: c, progress: func(config.Step) {}}
+			return run.joined(&asked)
+		},
+		Known: func(s *config.Service) (*query.Signature, error) {
+			file, c := *s, d.Config()
+			var err error
+			if file.Model, err = d.devices[0].model(s.Model); err != nil {
+				return nil, err
+			}
+			sig, fault, err := checkModel(d.life, &file, c.Worker.LoadTimeout)
+			return sig, cmp.Or(fault, err)
+		},
+	})
+}
+
 // joined starts the workers of a service and waits until it takes requests.
 func (r *reload) joined(c *config.Service) error {
 	j, err := r.join(c, false)
@@ -456,7 +478,7 @@ func (r *reload) ended(name string, err error) {
 	}
 	r.config.hold(&r.next, name)
 	if s := r.next.Service(name); r.residents != nil && s != nil {
-		r.residents.admit(&r.next, *s)
+		r.residents.Admit(&r.next, *s)
 	}
 	r.progress(config.Step{Service: name, State: config.StepDone})
 }

@@ -8,12 +8,13 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/residents"
 )
 
 // repository loads and unloads models for clients.
 type repository struct {
 	// residents is nil if all models are loaded at the start.
-	residents *residents
+	residents *residents.Set
 
 	// config returns the configuration in effect, and reload applies another one.
 	config func() config.Config

@@ -271,11 +271,7 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 			s.backlog.routes.begin(b, c.solo.Latency)
 		}
 		slot.start(b, c.upTo(c.end))
-		if c.rest.Share > 0 {
-			b.service.Narrow++
-		} else {
-			b.service.Narrow = 0
-		}
+		d.device.crowd.started(c.rest.Share)
 		c.rest.Batch = b.id
 	}
 	s.backlog.host.take(d.device, d.device.width(d.candidates[d.group[0]].rest.Share))

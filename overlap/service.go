@@ -44,9 +44,6 @@ type replica struct {
 type serviceState struct {
 	Last    latest
 	Relapse relapse `json:",omitzero"`
-
-	// Narrow is how many of its batches had a part of a device since one had all units.
-	Narrow int `json:",omitempty"`
 }
 
 // latest is the query that arrived last.

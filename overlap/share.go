@@ -99,6 +99,7 @@ type crowd struct {
 	Busy   time.Duration // that something ran or waited
 	Others time.Duration // the same for each thing but the first
 	Rounds int           // that have ended
+	Narrow int           // batches on a part of the device since one had all of it
 }
 
 // crowdRounds is how many rounds it takes until what was before them counts half.
@@ -117,6 +118,13 @@ func (c *crowd) pass(now time.Duration, things int) {
 func (c *crowd) ended() {
 	if c.Rounds++; c.Rounds == crowdRounds {
 		c.Busy, c.Others, c.Rounds = c.Busy/2, c.Others/2, 0
+	}
+}
+
+// started takes in that a batch starts on a share.
+func (c *crowd) started(share int) {
+	if c.Narrow++; share == 0 {
+		c.Narrow = 0
 	}
 }
 
@@ -207,7 +215,7 @@ func (overlap) widen(d *decision, c *candidate, units int) {
 	d.ask.clear()
 	d.askAlone(c)
 	estimates := d.ask.take()
-	if e := estimates[len(estimates)-1]; units == d.device.units && c.service.Narrow >= wideAgain && e.Latency > 0 && d.at+e.Latency <= c.due {
+	if e := estimates[len(estimates)-1]; units == d.device.units && d.device.crowd.Narrow >= wideAgain && e.Latency > 0 && d.at+e.Latency <= c.due {
 		c.rest.Share, c.solo = 0, e
 		c.aim(d.at + c.solo.Latency)
 		return

@@ -84,12 +84,17 @@ type Config struct {
 	// This file of overlapd plan placement or plan pipeline assigns services to devices, or
 	// batches to pipelines.
 	Plan string `toml:"plan" path:"file" reload:"now"`
-	// Models are loaded at the start, on demand (when a query comes, while others give their
-	// memory for it), or by request over the protocol.
-	Load string `toml:"load" default:"start" oneof:"start,demand,request"`
-	// With another load than start, models take this much memory together; 0 is four fifths of
-	// what the machine or the control group has.
-	Memory int64 `toml:"memory" default:"0B" min:"64MiB" zero:"auto"`
+
+	// Models is when models are loaded, and what they may take.
+	Models struct {
+		// Models are loaded at the start, on demand (when a query comes, while others give
+		// their memory for it), or by request over the protocol.
+		Load string `toml:"load" default:"start" oneof:"start,demand,request"`
+		// With another load than start, models take this much memory together; 0 is four
+		// fifths of what the machine or the control group has.
+		Memory int64 `toml:"memory" default:"0B" min:"64MiB" zero:"auto"`
+	}
+
 	// This policy schedules queries: overlap, abacus, edf, fcfs, sjf or static.
 	Policy string `toml:"policy" default:"overlap"`
 	// A stopping daemon works on accepted queries for at most this long.
@@ -430,6 +435,19 @@ func (c *Config) Emulated() bool { return c.Pool()[0].Kind == DeviceEmulated }
 
 // MayUseGPU reports whether services may run on a GPU.
 func (c *Config) MayUseGPU() bool { return len(c.Pool().GPUs()) > 0 }
+
+// Stays reports whether the model is loaded at the start and stays in memory. Variants are chosen by
+// what they take in memory, so all of them stay.
+func (c *Config) Stays(s *Service) bool {
+	return c.Models.Load == LoadAtStart || s.Keep || len(s.Variants) > 0
+}
+
+// AtStart returns the configuration with those services only whose models are loaded at the start.
+func (c Config) AtStart() Config {
+	all := c
+	c.Services = slices.DeleteFunc(slices.Clone(all.Services), func(s Service) bool { return !all.Stays(&s) })
+	return c
+}
 
 // Names returns the names of the services in order.
 func (c *Config) Names() []string {

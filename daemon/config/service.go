@@ -85,19 +85,6 @@ type Service struct {
 	Text *export.Text
 }
 
-// Stays reports whether the model is loaded at the start and stays in memory. Variants are chosen by
-// what they take in memory, so all of them stay.
-func (c *Config) Stays(s *Service) bool {
-	return c.Load == LoadAtStart || s.Keep || len(s.Variants) > 0
-}
-
-// AtStart returns the configuration with those services only whose models are loaded at the start.
-func (c Config) AtStart() Config {
-	all := c
-	c.Services = slices.DeleteFunc(slices.Clone(all.Services), func(s Service) bool { return !all.Stays(&s) })
-	return c
-}
-
 // Variant is one of several models that can answer the queries of a service. [Variant.called]
 // returns its name.
 type Variant struct {

@@ -2,22 +2,35 @@ package worker
 
 import "golang.org/x/sys/unix"
 
-// home is the CPUs that the thread of a goroutine is bound to.
-type home struct {
-	worker *worker
-	on     uint64 // see wire.Run, 0 for anywhere
+// cpus are those that runs can be bound to, and all that the process may use.
+type cpus struct {
+	cores    []int // as wire.LoadSpec has them, none if runs are not bound
+	anywhere unix.CPUSet
 }
 
-// stay binds the thread to cores of the worker. If the system does not allow that, it stays where it
-// was: that is slower and not wrong.
+// use has runs bound to cores, if the system says where the process may run.
+func (c *cpus) use(cores []int) {
+	if unix.SchedGetaffinity(0, &c.anywhere) == nil {
+		c.cores = cores
+	}
+}
+
+// home is the CPUs that the thread of a goroutine is bound to.
+type home struct {
+	*cpus
+	on uint64 // see wire.Run, 0 for anywhere
+}
+
+// stay binds the thread to cores. If the system does not allow that, it stays where it was: that is
+// slower and not wrong.
 func (h *home) stay(on uint64) {
-	if on == h.on || len(h.worker.cores) == 0 {
+	if on == h.on || len(h.cores) == 0 {
 		return
 	}
-	set := h.worker.anywhere
+	set := h.anywhere
 	if on != 0 {
 		set.Zero()
-		for i, cpu := range h.worker.cores {
+		for i, cpu := range h.cores {
 			if on&(1<<i) != 0 {
 				set.Set(cpu)
 			}

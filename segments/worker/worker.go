@@ -57,10 +57,10 @@ func Serve(files Files, load LoadFunc) (err error) {
 // serve reads messages and performs them until the worker ends.
 func (w *worker) serve() {
 	var m messages
-	if len(w.cores) > 0 {
+	if len(w.cpus.cores) > 0 {
 		runtime.LockOSThread()
 	}
-	here := home{worker: w}
+	here := home{cpus: &w.cpus}
 	w.turns.take()
 	defer w.turns.reading.Unlock()
 	for !w.turns.over {
@@ -136,10 +136,8 @@ type worker struct {
 	// polled.
 	units int
 
-	// cores are the CPUs that runs can be bound to, and anywhere those that the process may use.
-	cores    []int
-	anywhere unix.CPUSet
-	poll     time.Duration
+	cpus cpus
+	poll time.Duration
 
 	// These are mapped only once the model is known, because that decides how.
 	inputsFD, movesFD uintptr
@@ -229,9 +227,7 @@ func (w *worker) start(load LoadFunc) error {
 		return errors.Join(fmt.Errorf("%w: %w", ErrLoadFailed, err), w.send(wire.Fail(0, 0, err)))
 	}
 	w.poll, w.units, w.pinned = time.Duration(spec.PollNanos), spec.Units, spec.CUDA != nil
-	if err := unix.SchedGetaffinity(0, &w.anywhere); err == nil {
-		w.cores = spec.Cores
-	}
+	w.cpus.use(spec.Cores)
 	if w.pinned {
 		w.units = 1
 	}

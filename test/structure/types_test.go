@@ -142,7 +142,7 @@ var (
 	fields  = limit{"fields, promoted ones included", 25, "name the type that is missing", map[string]int{
 		"cmd/overlapd/load.Result":      28,
 		"daemon/config.Config":          28,
-		"daemon/status.Service":         39,
+		"daemon/status.Service":         41,
 		"lab/sim.Result":                28,
 		"lab/sim.Scenario":              30,
 		"overlap.batch":                 26,

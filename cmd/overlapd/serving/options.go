@@ -98,7 +98,7 @@ func (o *Options) controlled(c *config.Config, first bool) error {
 	if o.control != controlExplicit {
 		return nil
 	}
-	c.Load = config.LoadRequest
+	c.Models.Load = config.LoadByRequest
 	for _, name := range o.keep {
 		found := false
 		for i := range c.Services {

@@ -236,7 +236,7 @@ func TestReread(t *testing.T) {
 	}
 	o := Options{repository: dir, target: time.Second, control: controlExplicit, keep: []string{"b"}, policy: "edf"}
 	c, err := o.Config()
-	if err != nil || strings.Join(c.Names(), " ") != "a b" || c.Load != config.LoadRequest || c.Services[0].Keep || !c.Services[1].Keep {
+	if err != nil || strings.Join(c.Names(), " ") != "a b" || c.Models.Load != config.LoadByRequest || c.Services[0].Keep || !c.Services[1].Keep {
 		t.Fatalf("at the start there are %+v, %v", c.Services, err)
 	}
 	add("b/config.pbtxt", "max_batch_size: 3")
