@@ -108,3 +108,6 @@ func readKilobytes(path, key string) int64 {
 	}
 	return 0
 }
+
+// now is the time as the set knows it.
+func (r *Set) now() time.Duration { return time.Since(r.epoch) }

@@ -8,9 +8,7 @@
 package residents
 
 import (
-	"cmp"
 	"context"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +18,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/overlap/residency"
 )
 
@@ -93,84 +90,4 @@ type resident struct {
 	counted uint64
 
 	keep bool // it is loaded at the start, and stays
-}
-
-// New returns the residents of a daemon that has some.
-func New(o Options) *Set {
-	c := o.Config()
-	memory := c.Models.Memory
-	if memory == 0 {
-		memory = int64(memoryShare * float64(hostMemory()))
-	}
-	r := &Set{
-		Options: o, onDemand: c.Models.Load == config.LoadOnDemand, epoch: time.Now(), poke: make(chan struct{}, 1),
-		set:   residency.New(memory, config.MaxServices, loadsAtOnce),
-		named: map[string]*resident{}, byID: map[int]*resident{}, zoo: map[string]int64{},
-	}
-	r.scales.bytes, r.scales.load = 1, 1
-	return r
-}
-
-func (r *Set) now() time.Duration { return time.Since(r.epoch) }
-
-// Admit takes in services that are new or have another configuration. Those that are not in memory and
-// need not be sleep. It reports false if the loop has ended.
-func (r *Set) Admit(c *config.Config, services ...config.Service) bool {
-	var sleep []config.Service
-	r.mu.Lock()
-	for i := range services {
-		s := &services[i]
-		name, _ := s.Of()
-		name = cmp.Or(name, s.Name)
-		m := r.named[name]
-		if m == nil {
-			m = &resident{id: r.next, name: name, settled: make(chan struct{})}
-			r.next++
-			r.named[name], r.byID[m.id] = m, m
-		}
-		m.fault, m.keep = nil, c.Stays(s)
-		model := r.expect(s)
-		model.Keep = m.keep || !r.onDemand
-		r.set.Put(r.now(), m.id, model)
-		if now := r.Backend.Service([]byte(name)); !m.keep && (now == nil || now.Asleep != nil) {
-			sleep = append(sleep, *s)
-		}
-	}
-	r.mu.Unlock()
-	return len(sleep) == 0 || r.Backend.Rest(nil, r, sleep...)
-}
-
-// Forget removes a service that sleeps.
-func (r *Set) Forget(name string) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	m := r.named[name]
-	if m != nil {
-		delete(r.named, name)
-		delete(r.byID, m.id)
-		r.set.Delete(m.id)
-	}
-	r.mu.Unlock()
-	if m != nil {
-		r.Backend.Forget(name)
-	}
-}
-
-// Show adds to a status where models are.
-func (r *Set) Show(s *status.Status) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	used, limit := r.set.Used()
-	s.Memory = &status.Memory{UsedBytes: used, LimitBytes: limit, Loads: r.loads, Evictions: r.evictions, Failures: r.failures}
-	for i := range s.Services {
-		name, _, _ := strings.Cut(s.Services[i].Name, "/")
-		if m := r.named[name]; m != nil {
-			s.Services[i].State, s.Services[i].MemoryBytes = r.set.State(m.id).String(), r.set.Taken(m.id)
-		}
-	}
 }

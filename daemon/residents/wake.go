@@ -43,7 +43,9 @@ func loading(name string, after time.Duration) *query.Error {
 		Message: fmt.Sprintf("the model of service %s is not in memory, and would be too late for this query: try again in %v", name, after.Round(time.Millisecond))}
 }
 
-// Wake implements [query.Sleeper].
+// Wake implements [query.Sleeper]. The caller holds nothing but its request, whose body is not read
+// yet: of a thousand queries that wait, a thousand goroutines are all there is. At most as many wait
+// for a model as may wait in its queue.
 func (r *Set) Wake(s *query.Service, arrival time.Time, left <-chan struct{}) *query.Error {
 	if !r.onDemand {
 		return s.NotReady()
@@ -61,6 +63,7 @@ func (r *Set) Wake(s *query.Service, arrival time.Time, left <-chan struct{}) *q
 		r.mu.Unlock()
 		return query.NotFound("unknown model %q", s.Name)
 	}
+	// From here to the unlock nothing may wait: loads and evictions report under the same lock.
 	answer := r.set.Ask(r.now(), m.id, slack)
 	state, settled := r.set.State(m.id), m.settled
 	switch {
@@ -81,6 +84,7 @@ func (r *Set) Wake(s *query.Service, arrival time.Time, left <-chan struct{}) *q
 	m.waiting++
 	r.mu.Unlock()
 	r.look()
+	// The channel was read under the lock, so a load that ends now is not missed.
 	defer func() {
 		r.mu.Lock()
 		m.waiting--
@@ -118,6 +122,8 @@ func (r *Set) Unload(ctx context.Context, name string) *query.Error {
 	})
 }
 
+// want asks for a state of a model and waits until it is reached. It may take several turns: a model
+// that is being evicted must be gone before it is loaded.
 func (r *Set) want(ctx context.Context, name string, state residency.State, ask func(id int) bool) *query.Error {
 	r.mu.Lock()
 	m := r.named[name]

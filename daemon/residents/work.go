@@ -11,10 +11,6 @@ import (
 )
 
 const (
-	// loadsAtOnce is how many models load at the same time. A load computes on one core at low
-	// priority, and a second one beside it would take as much longer.
-	loadsAtOnce = 1
-
 	// lookEvery is how often the queries of the models in memory are counted, and countedFor for how
 	// long that is good enough to choose whom to evict: a model with open queries must stay.
 	// weighEvery is how often their memory is measured: the kernel goes through all of it for that.
@@ -35,7 +31,8 @@ func (r *Set) look() {
 	}
 }
 
-// Run loads and evicts until the daemon ends.
+// Run loads and evicts until the daemon ends. It alone takes steps from the set, so that they are
+// carried out in the order in which they are given: a load needs the memory of evictions before it.
 func (r *Set) Run() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -119,7 +116,8 @@ func (r *Set) weigh(s *query.Service) (bytes int64) {
 	return bytes
 }
 
-// load has the model of a service loaded.
+// load has the model of a service loaded. The daemon carries it out as it does a reload, so that a
+// model which cannot be served has touched nothing.
 func (r *Set) load(m *resident) {
 	r.changing.RLock()
 	c, began := r.Config(), time.Now()
@@ -153,7 +151,8 @@ func (r *Set) load(m *resident) {
 	r.look()
 }
 
-// evict has the worker of a service end.
+// evict has the worker of a service end. Queries that were accepted are answered first; those that come
+// from now on find a service that sleeps, and wake it again if that gains more than it costs.
 func (r *Set) evict(m *resident) {
 	r.changing.RLock()
 	defer r.changing.RUnlock()
