@@ -31,7 +31,7 @@ type Round struct {
 
 // clone returns a copy that shares no memory with the round.
 func (r Round) clone() Round {
-	r.Spans, r.Beside, r.Queries = slices.Clone(r.Spans), slices.Clone(r.Beside), slices.Clone(r.Queries)
+	r.Spans, r.Beside, r.Queries = slices.Clone(r.Spans), append([]models.ServiceID(nil), r.Beside...), slices.Clone(r.Queries)
 	for i, ids := range r.Queries {
 		r.Queries[i] = slices.Clone(ids)
 	}
