@@ -143,7 +143,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	if err = d.openLoop(&loaded, &o); err != nil || o.Offline {
 		return d, err
 	}
-	if c.Models.Load != config.LoadAtStart {
+	if c.Models.Load == config.LoadOnDemand || c.Models.Load == config.LoadByRequest {
 		d.residents = d.newResidents()
 	}
 	return d, d.openEndpoints(&c, &o)

@@ -73,8 +73,8 @@ type Config struct {
 	// This folder has the state file, the decision log and cached models; each daemon needs its
 	// own.
 	StateDir string `toml:"state_dir" missing:"$STATE_DIRECTORY, else ~/.local/state/overlapd"`
-	// Services run on the CPU, on a GPU (cuda) or on an emulated device; auto takes a GPU if
-	// one can be used.
+	// Services run on the CPU, on a GPU (cuda) or on an emulated device; auto takes a
+	// usable GPU if load is start.
 	Device string `toml:"device" default:"auto" oneof:"auto,cpu,cuda,emulated"`
 	// This GPU is used: its index, UUID or the beginning of one, PCI address, or a MIG UUID;
 	// without it, the first.
@@ -408,7 +408,11 @@ func Divided(c Config, policy string) Config {
 // be of the kind [DeviceAuto].
 func (c *Config) Pool() Pool {
 	if len(c.Devices) == 0 {
-		return Pool{{Kind: c.Device, GPU: c.GPU, Profile: c.DeviceProfile}}
+		kind := c.Device
+		if kind == DeviceAuto && !c.loadsAtStart() {
+			kind = DeviceCPU
+		}
+		return Pool{{Kind: kind, GPU: c.GPU, Profile: c.DeviceProfile}}
 	}
 	pool := slices.Clone(c.Devices)
 	for i := range pool {
@@ -439,7 +443,11 @@ func (c *Config) MayUseGPU() bool { return len(c.Pool().GPUs()) > 0 }
 // Stays reports whether the model is loaded at the start and stays in memory. Variants are chosen by
 // what they take in memory, so all of them stay.
 func (c *Config) Stays(s *Service) bool {
-	return c.Models.Load == LoadAtStart || s.Keep || len(s.Variants) > 0
+	return c.loadsAtStart() || s.Keep || len(s.Variants) > 0
+}
+
+func (c *Config) loadsAtStart() bool {
+	return c.Models.Load != LoadOnDemand && c.Models.Load != LoadByRequest
 }
 
 // AtStart returns the configuration with those services only whose models are loaded at the start.

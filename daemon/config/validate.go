@@ -354,8 +354,8 @@ func (c *Config) checkServices(f *Faults) {
 		}
 	}
 	f.when(stay > MaxServices, "service", "%d services whose models stay in memory, counting each variant, and the limit is %d: leave some out, set load = %q, or run several daemons", stay, MaxServices, LoadOnDemand)
-	f.when(c.Models.Load != LoadAtStart && c.MayUseGPU(), "load", "%q is for the CPU: set device = %q, or load = %q", c.Models.Load, DeviceCPU, LoadAtStart)
-	f.when(c.Models.Load != LoadAtStart && c.Policy == Static, "load", "%q does not go with policy = %q, which divides the device among all services at the start: choose another policy", c.Models.Load, Static)
+	f.when(!c.loadsAtStart() && c.MayUseGPU(), "load", "%q is for the CPU: set device = %q, or load = %q", c.Models.Load, DeviceCPU, LoadAtStart)
+	f.when(!c.loadsAtStart() && c.Policy == Static, "load", "%q does not go with policy = %q, which divides the device among all services at the start: choose another policy", c.Models.Load, Static)
 	// Index of the first service with each name and version.
 	first := map[string]int{}
 	for i := range c.Services {

@@ -134,7 +134,7 @@ var onCPU = plan{
 func inSeconds() plan {
 	c := onCPU
 	c.models, c.batches = []string{"tiny_mlp", "tiny_cnn"}, []int{1}
-	c.profile, c.groups, c.rounds = 5*time.Second, 120, minRounds
+	c.profile, c.groups, c.rounds = 15*time.Second, 120, minRounds // the groups end it, on any host
 	c.load, c.turn, c.soak, c.policies = time.Second, time.Second, time.Second, []string{timeSlicing, copiesMPS, staticSplit, overlapping}
 	return c
 }
