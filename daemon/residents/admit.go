@@ -45,7 +45,7 @@ func (r *Set) Admit(c *config.Config, services ...config.Service) bool {
 			r.next++
 			r.named[name], r.byID[m.id] = m, m
 		}
-		m.fault, m.keep = nil, c.Stays(s)
+		m.fault, m.keep, m.loaded = nil, c.Stays(s), false
 		model := r.expect(s)
 		model.Keep = m.keep || !r.onDemand
 		r.set.Put(r.now(), m.id, model)

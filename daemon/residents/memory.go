@@ -27,7 +27,7 @@ const (
 	weightsRate   = 200e6 // bytes a second
 
 	// learnedPart is the weight of the last load in the correction: a busy moment must not decide it.
-	learnedPart = 1.0 / 8
+	learnedPart = 1.0 / 4
 )
 
 // expect returns what is expected of a model that was never loaded.
@@ -63,8 +63,8 @@ func (r *Set) modelBytes(model string) (sum int64) {
 	return sum
 }
 
-// learn corrects what is expected of models that were never loaded.
-func (r *Set) learn(c *config.Service, bytes int64, took time.Duration) {
+// learn corrects what is expected of models that were never loaded, by one that just was.
+func (r *Set) learn(all *config.Config, c *config.Service, bytes int64, took time.Duration) {
 	expected := r.expect(c)
 	correct := func(scale *float64, measured, expected float64) {
 		if measured > 0 && expected > 0 {
@@ -73,6 +73,16 @@ func (r *Set) learn(c *config.Service, bytes int64, took time.Duration) {
 	}
 	correct(&r.scales.bytes, float64(bytes), float64(expected.Bytes))
 	correct(&r.scales.load, float64(took), float64(expected.Load))
+	// The set has a number for each model: those that were guessed are guessed anew. A guess that is
+	// too high would refuse queries that could wait, and nobody would find out.
+	for i := range all.Services {
+		s := &all.Services[i]
+		if m := r.named[s.Name]; m != nil && !m.loaded && !m.keep {
+			model := r.expect(s)
+			model.Keep = !r.onDemand
+			r.set.Put(r.now(), m.id, model)
+		}
+	}
 }
 
 // processBytes returns the memory of a process, of which what it shares with others counts in part; 0

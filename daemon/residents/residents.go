@@ -89,5 +89,6 @@ type resident struct {
 	waiting int
 	counted uint64
 
-	keep bool // it is loaded at the start, and stays
+	keep   bool // it is loaded at the start, and stays
+	loaded bool // it was once, so that its memory and time are known
 }

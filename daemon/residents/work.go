@@ -142,7 +142,8 @@ func (r *Set) load(m *resident) {
 		}
 	} else {
 		r.loads++
-		r.learn(of, bytes, time.Since(began))
+		m.loaded = true
+		r.learn(&c, of, bytes, time.Since(began))
 		m.counted += uint64(m.waiting) // they were counted as they came
 		r.set.Loaded(r.now(), m.id, cmp.Or(bytes, r.expect(of).Bytes))
 		r.Log.Info().Str("service", m.name).Dur("took", time.Since(began).Round(time.Millisecond)).Int64("bytes", bytes).Msg("model loaded")
