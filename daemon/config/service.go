@@ -51,12 +51,12 @@ type Service struct {
 	SeqLens []int `toml:"seq_lens" default:"[16, 64]"`
 
 	// Text becomes tokens by this file in Hugging Face's format; without it, by the
-	// tokenizer.json beside the model, if there is one.
+	// tokenizer.json next to the model, if there is one.
 	Tokenizer string `toml:"tokenizer" path:"file"`
 	// Embeddings are the mean, first or last of the tokens' vectors, or the model's own output
 	// (none); auto follows the exported files, else mean.
 	Pooling string `toml:"pooling" default:"auto" oneof:"auto,mean,cls,last,none"`
-	// Embeddings are scaled to length 1; auto follows modules.json beside the model, else yes.
+	// Embeddings are scaled to length 1; auto follows modules.json next to the model, else yes.
 	Normalize string `toml:"normalize" default:"auto" oneof:"auto,yes,no"`
 
 	// Variants are chosen by this policy file; without it, by a policy that the daemon

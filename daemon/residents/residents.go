@@ -1,7 +1,7 @@
 // Package residents carries out what package residency decides: it has models loaded and evicted,
 // tells it of queries and memory, and holds the queries that wait for their model.
 //
-// A model is loaded by the way of a reload, and evicted by letting its service sleep, so that counters
+// A model is loaded by the steps of a reload, and evicted by letting its service sleep, so that counters
 // go on and accepted queries are answered. Everything here is behind one lock, which no call holds that
 // waits: a query whose model is on disk waits for a channel, and one goroutine (Run) starts loads and
 // evictions, each in a goroutine of its own.
