@@ -10,8 +10,8 @@ import (
 	"github.com/overlapd/overlapd/text/export"
 )
 
-// CheckTexts reads the tokenizers of the services whose model is a file, and what else lies
-// beside it. It returns what each of them makes of text. The error is a [config.Faults].
+// CheckTexts reads the tokenizers of the services whose model is a file, and the other
+// files in its folder. It returns what each of them answers to text. The error is a [config.Faults].
 func CheckTexts(c *config.Config) (notes []string, err error) {
 	services := c.Expanded().Services
 	var files []*config.Service
@@ -32,7 +32,7 @@ func CheckTexts(c *config.Config) (notes []string, err error) {
 	return notes, err
 }
 
-// describeText says what a service makes of text.
+// describeText describes what a service answers to text.
 func describeText(s *config.Service) string {
 	t, scaled := s.Text, "not normalized"
 	if t.Normalize {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,12 +25,23 @@ const (
 	cpuWarmup = 500 * time.Millisecond
 )
 
-// cpuRates are queries a second, and cpuCallers how many clients each send a query when the last one is
-// answered.
+// cpuRates are queries a second, those of CPU_RATES if it is set, and cpuCallers how many clients each
+// send a query when the last one is answered.
 var (
-	cpuRates   = []float64{12, 16, 20, 24, 28}
+	cpuRates   = ratesOf(cmp.Or(os.Getenv("CPU_RATES"), "12,16,20,24,28"))
 	cpuCallers = []int{1, 2, 4, 8}
 )
+
+func ratesOf(list string) (rates []float64) {
+	for text := range strings.SplitSeq(list, ",") {
+		rate, err := strconv.ParseFloat(text, 64)
+		if err != nil || rate <= 0 {
+			panic(fmt.Sprintf("CPU_RATES: %q: set queries a second, separated by commas", text))
+		}
+		rates = append(rates, rate)
+	}
+	return rates
+}
 
 // cpuModels and cpuTarget are what CPU_MODELS and CPU_TARGET say.
 func cpuModels() []string {

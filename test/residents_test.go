@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// residence is what the status says of the models that are loaded on demand.
+// residence is what the status reports of the models that are loaded on demand.
 type residence struct {
 	Overview struct {
 		Memory struct {

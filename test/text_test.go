@@ -89,7 +89,7 @@ func TestTexts(t *testing.T) {
 	p.alive()
 }
 
-// A tokenizer comes and changes by a reload, without a new worker; one that is no good changes
+// A tokenizer comes and changes by a reload, without a new worker; a faulty one changes
 // nothing.
 func TestTokenizerReloads(t *testing.T) {
 	t.Parallel()

@@ -80,7 +80,7 @@ type Service struct {
 	// key: the file names the plan.
 	Planned *planning.Service
 
-	// Text is what the daemon has read of the tokenizer and the files beside it, nil without a
+	// Text is what the daemon has read of the tokenizer and the files next to it, nil without a
 	// tokenizer. It is no key.
 	Text *export.Text
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // asleep is a service whose model is on disk. It has no worker, and scheduler and predictors do not
-// know it. The service that is loaded in its place goes on with what it has counted.
+// know it. The service that is loaded in its place continues its counters.
 type asleep struct {
 	entry  *query.Service // what requests find
 	config config.Service

@@ -83,7 +83,7 @@ func (w *world) step() {
 				w.t.Fatalf("a query waits for model %d in state %d", id, w.State(id))
 			}
 		} else if a.After <= 0 && w.models[id].Bytes <= w.limit {
-			w.t.Fatalf("a rejected query is told %v", a)
+			w.t.Fatalf("a rejected query is answered %v", a)
 		}
 	case 3:
 		if w.State(id) == InMemory {

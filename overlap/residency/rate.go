@@ -9,7 +9,7 @@ import (
 // a few queries per minute, short compared to the hours in which loads change.
 const fade = 10 * time.Minute
 
-// rebase is how many times fade may pass until all counts must be expressed anew, before they overflow.
+// rebase is how many times fade may pass until all counts must be rescaled, before they overflow.
 const rebase = 100
 
 // clock converts counts that fade. They all fade alike, so they need not be touched: each is in units of

@@ -31,7 +31,7 @@
 // Rates and load times are learned, and may be wrong. So rejected models take turns, in the order of
 // their first rejection, at the latest when one turn of each of the others is over. Turns follow each
 // other so slowly that they take at most one part in [share] of the loading time and of the memory. The
-// time to a model's turn is also what its clients are told.
+// time to a model's turn is also what its clients get as Retry-After.
 package residency
 
 import (
@@ -215,8 +215,8 @@ func (s *Set) Seen(now time.Duration, id, queries int, open bool) {
 	}
 }
 
-// Ask records a query for a model that is not in memory, and decides whether it waits. The query can
-// wait for so long as its slack.
+// Ask records a query for a model that is not in memory, and decides whether it waits, which it
+// can for the time slack.
 func (s *Set) Ask(now time.Duration, id int, slack time.Duration) Answer {
 	e := s.models[id]
 	if e == nil {

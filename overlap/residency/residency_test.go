@@ -164,7 +164,7 @@ func TestColdQuery(t *testing.T) {
 	}
 }
 
-// TestQueue: queries are told of the loads before theirs, and nothing overtakes them.
+// TestQueue: answers count the loads before theirs, and nothing overtakes them.
 func TestQueue(t *testing.T) {
 	s := newScript(t, 100, canWait, canWait, canWait, cannotWait)
 	s.turn = time.Hour
@@ -323,7 +323,7 @@ func TestTurns(t *testing.T) {
 			}
 			a := s.ask(id)
 			if a.Wait || a.After <= 0 || a.After > n*s.period(s.models[id]) {
-				t.Fatalf("at %v model %d is told %v", s.now, id, a)
+				t.Fatalf("at %v model %d is answered %v", s.now, id, a)
 			}
 			if told[id] == 0 {
 				told[id] = s.now + a.After
@@ -458,7 +458,7 @@ func TestPromiseIsKept(t *testing.T) {
 	}
 }
 
-// TestBlocked: a load for which no memory becomes free is given up, so that others get theirs. It has
+// TestBlocked: a load for which no memory becomes free is abandoned, so that others get theirs. It has
 // time from when it is the first in the queue.
 func TestBlocked(t *testing.T) {
 	s := newScript(t, 20, canWait, canWait, canWait)
@@ -550,7 +550,7 @@ func TestExplicit(t *testing.T) {
 	}
 }
 
-// TestLoadsAtOnce: several models load at the same time, and their queries are told so.
+// TestLoadsAtOnce: several models load at the same time, and their queries are answered so.
 func TestLoadsAtOnce(t *testing.T) {
 	s := New(100, 0, 2)
 	for id := range 4 {
@@ -571,7 +571,7 @@ func TestLoadsAtOnce(t *testing.T) {
 	}
 }
 
-// TestLongRun: rates keep their values when weights are expressed anew.
+// TestLongRun: rates keep their values when weights are rescaled.
 func TestLongRun(t *testing.T) {
 	s := newScript(t, 100, cannotWait)
 	e := s.models[0]

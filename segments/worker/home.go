@@ -2,7 +2,7 @@ package worker
 
 import "golang.org/x/sys/unix"
 
-// cpus are those that runs can be bound to, and all that the process may use.
+// cpus are those that runs can be bound to, and all those that the process may use.
 type cpus struct {
 	cores    []int // as wire.LoadSpec has them, none if runs are not bound
 	anywhere unix.CPUSet
