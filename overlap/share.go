@@ -200,9 +200,9 @@ func (overlap) fitting(d *decision, c *candidate, free int, limit time.Duration)
 	return share, width, ok
 }
 
-// wideAgain is after how many batches on a part of the device one that could have all of it has that,
-// whatever is known: a model that was measured on all units while others were busy would never be
-// measured there again.
+// wideAgain is after how many batches on a part of the device one has all of it that is thought to gain
+// nothing there: a model that was measured on all units while others were busy would never be measured
+// there again.
 const wideAgain = 8
 
 // widen gives a batch the share of at most so many units on which most time is gained per time: what
@@ -215,12 +215,13 @@ func (overlap) widen(d *decision, c *candidate, units int) {
 	d.ask.clear()
 	d.askAlone(c)
 	estimates := d.ask.take()
-	if e := estimates[len(estimates)-1]; units == d.device.units && d.device.crowd.Narrow >= wideAgain && e.Latency > 0 && d.at+e.Latency <= c.due {
-		c.rest.Share, c.solo = 0, e
-		c.aim(d.at + c.solo.Latency)
+	all, narrow := estimates[len(estimates)-1].Latency, c.solo.Latency
+	if units == d.device.units && d.device.crowd.Narrow >= wideAgain && all >= narrow && d.at+all <= c.due {
+		c.rest.Share, c.solo = 0, estimates[len(estimates)-1]
+		c.aim(d.at + all)
 		return
 	}
-	narrow, width, best := c.solo.Latency, d.device.width(c.rest.Share), 1.0
+	width, best := d.device.width(c.rest.Share), 1.0
 	for i, share := range d.device.shares {
 		w, e := d.device.width(share), estimates[i]
 		if w <= width || w > units || e.Latency == 0 {
