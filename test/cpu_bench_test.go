@@ -94,10 +94,12 @@ type cpuCell struct {
 	Share  float64            `json:"share"`
 	Shares map[string]float64 `json:"shares"`
 	Errors map[string]int64   `json:"errors"`
-	// Answers is the number of answers a second.
-	Answers float64 `json:"answers"`
-	P50     float64 `json:"p50_ms"`
-	P99     float64 `json:"p99_ms"`
+	// Answers is the number of answers a second, and Each the same for each model, in the order of
+	// CPU_MODELS.
+	Answers float64   `json:"answers"`
+	Each    []float64 `json:"each"`
+	P50     float64   `json:"p50_ms"`
+	P99     float64   `json:"p99_ms"`
 }
 
 // BenchmarkCPU compares the goodput of overlapd with Triton's for two models on the cores that
@@ -190,6 +192,7 @@ func (s *served) askCPU(rate float64, callers, turn int, window time.Duration) c
 		good := math.Round(*of.Goodput * r.Duration)
 		c.InTime += good
 		c.Shares[of.Name] = good / max(float64(of.Requests), 1)
+		c.Each = append(c.Each, of.Throughput)
 	}
 	c.Goodput, c.Share = c.InTime/window.Seconds(), c.InTime/max(float64(c.Queries), 1)
 	return c
@@ -219,7 +222,8 @@ func cpuOf(cells []cpuCell, system string, rate float64, value func(cpuCell) flo
 }
 
 // cpuLoops returns the medians of the closed loops as Markdown: the median latency of one caller, and
-// the answers a second of several with their quotient to those of the best Triton in the same turn.
+// the answers a second of several, those of each model in brackets, with their quotient to those of the
+// best Triton in the same turn.
 func cpuLoops(systems []string, cells []cpuCell) string {
 	of := func(system string, callers int, value func(cpuCell) float64) (list []float64) {
 		for _, c := range cells {
@@ -255,7 +259,12 @@ func cpuLoops(systems []string, cells []cpuCell) string {
 			if len(quotients) > 0 {
 				quotient = fmt.Sprintf("%.2f", middle(quotients))
 			}
-			fmt.Fprintf(&text, " %.1f | %s |", middle(ours), quotient)
+			fmt.Fprintf(&text, " %.1f", middle(ours))
+			var each []string
+			for i := range cpuModels()[:min(callers, len(cpuModels()))] {
+				each = append(each, fmt.Sprintf("%.1f", middle(of(s, callers, func(c cpuCell) float64 { return c.Each[i] }))))
+			}
+			fmt.Fprintf(&text, " (%s) | %s |", strings.Join(each, " + "), quotient)
 		}
 		text.WriteString("\n")
 	}
