@@ -12,16 +12,16 @@ var (
 	// ErrNotONNX is returned when the bytes are not an ONNX model.
 	ErrNotONNX = errors.New("not an ONNX model")
 
-	// ErrVersion is returned when the file's IR version is older than minIRVersion.
-	ErrVersion = errors.New("unsupported IR version")
+	// errVersion is returned when the file's IR version is older than minIRVersion.
+	errVersion = errors.New("unsupported IR version")
 
-	// ErrGraph is returned when the file is well formed but breaks a rule of ONNX: for
+	// errGraph is returned when the file is well formed but breaks a rule of ONNX: for
 	// example, nodes in a cycle, a name that is defined twice, a tensor whose data do not fit
 	// its shape, or a function that calls itself.
-	ErrGraph = errors.New("invalid graph")
+	errGraph = errors.New("invalid graph")
 
-	// ErrOperator is returned when the model uses a custom operator.
-	ErrOperator = errors.New("unknown operator")
+	// errOperator is returned when the model uses a custom operator and there is no library for it.
+	errOperator = errors.New("unknown operator")
 
 	// ErrExternal is returned when a tensor refers to data outside the model file and the
 	// reference is not allowed.

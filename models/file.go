@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -158,6 +159,38 @@ func (f *File) Bytes() int64 {
 		}
 	}
 	return total
+}
+
+// HashFiles returns the SHA-256 sum over the sums of files in hexadecimal, or "" for no files.
+func HashFiles(paths []string) (string, error) {
+	if len(paths) == 0 {
+		return "", nil
+	}
+	all := sha256.New()
+	for _, path := range paths {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", err
+		}
+		one := sha256.New()
+		_, err = io.Copy(one, f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return "", err
+		}
+		all.Write(one.Sum(nil))
+	}
+	return hex.EncodeToString(all.Sum(nil)), nil
+}
+
+// HashWith returns the hash that names a model with libraries of custom operators, on which
+// its outputs and its latency depend: the model's own if there are none. libraries is what
+// HashFiles returns for them.
+func HashWith(model, libraries string) string {
+	if libraries == "" || model == "" {
+		return model
+	}
+	sum := sha256.Sum256([]byte(model + " " + libraries))
+	return hex.EncodeToString(sum[:])
 }
 
 // Stamp names the files that f has open without reading them, by what the file system says of

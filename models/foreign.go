@@ -66,7 +66,7 @@ func (f *File) CheckOperators() error {
 		return nil
 	}
 	slices.Sort(unknown)
-	err := refuse(ErrOperator, "%s: custom operators are not supported; export the model with ONNX operators only",
+	err := refuse(errOperator, "%s: custom operators need the library that has them: name it in op_libraries, or export the model with ONNX operators only",
 		strings.Join(unknown[:min(len(unknown), 10)], ", "))
 	err.(*formatError).Path = f.Path
 	return err

@@ -61,9 +61,9 @@ func TestCheckOperators(t *testing.T) {
 		case test.fine && err != nil:
 			t.Errorf("%s: %v", name, err)
 		case !test.fine && name == "a function of nowhere":
-			wantRefused(t, err, ErrOperator, `"f" of the domain "local"`)
+			wantRefused(t, err, errOperator, `"f" of the domain "local"`)
 		case !test.fine:
-			wantRefused(t, err, ErrOperator, `"Foo" of the domain "my.ops"`)
+			wantRefused(t, err, errOperator, `"Foo" of the domain "my.ops"`)
 		}
 	}
 }

@@ -17,7 +17,7 @@ func TestFunctionRecursionIsRefused(t *testing.T) {
 			for _, f := range functions {
 				model = model.sub(25, f)
 			}
-			wantParseRefused(t, model, ErrGraph, "function", "calls itself")
+			wantParseRefused(t, model, errGraph, "function", "calls itself")
 		})
 	}
 }
@@ -25,7 +25,7 @@ func TestFunctionRecursionIsRefused(t *testing.T) {
 // The two spellings of ONNX's own domain name one function.
 func TestFunctionRecursionOverDomainSpelling(t *testing.T) {
 	f := pb(nil).str(1, "Relu").str(10, "ai.onnx").str(4, "x").str(5, "y").sub(7, testNode("Relu", "x", "y"))
-	wantParseRefused(t, testModel(nil).sub(25, f), ErrGraph, "calls itself")
+	wantParseRefused(t, testModel(nil).sub(25, f), errGraph, "calls itself")
 }
 
 func TestFunctionsThatDoubleAreRefused(t *testing.T) {
@@ -56,10 +56,10 @@ func TestFunctionBodyIsVerified(t *testing.T) {
 		"output":    testFunction("f", testNode("Relu", "x", "z")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			wantParseRefused(t, testModel(nil).sub(25, f), ErrGraph, `function "f"`)
+			wantParseRefused(t, testModel(nil).sub(25, f), errGraph, `function "f"`)
 		})
 	}
 	f := testFunction("f", testNode("Relu", "x", "y"))
-	wantParseRefused(t, testModel(nil).sub(25, f).sub(25, f), ErrGraph, "defined twice")
+	wantParseRefused(t, testModel(nil).sub(25, f).sub(25, f), errGraph, "defined twice")
 	mustParse(t, testModel(nil).sub(25, f).sub(25, f.str(13, "overload")))
 }

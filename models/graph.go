@@ -103,6 +103,10 @@ func (n *Node) Convolves() bool {
 	return (n.Domain == "" || n.Domain == "ai.onnx") && (n.OpType == "Conv" || n.OpType == "ConvTranspose")
 }
 
+// Custom reports whether the operator is not one of ONNX Runtime's own: it belongs to a
+// library of custom operators, or is a function of the model. Nothing is known of it.
+func (n *Node) Custom() bool { return !slices.Contains(domains, n.Domain) }
+
 // place names the node in a message. i is its position in the graph.
 func (n *Node) place(i int) string {
 	s := place("node", n.Name, i)
@@ -138,7 +142,7 @@ func (p *parser) node(raw []byte, depth int) (Node, error) {
 		}
 	}
 	if m.err == nil && n.OpType == "" {
-		m.err = refuse(ErrGraph, "it has no operator type")
+		m.err = refuse(errGraph, "it has no operator type")
 	}
 	slices.Sort(n.Captures)
 	n.Captures = slices.Clip(slices.Compact(n.Captures))

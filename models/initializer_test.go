@@ -59,7 +59,7 @@ func TestPayloadFitsShape(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			data := testModel(pb(nil).sub(5, test.tensor))
 			if test.bytes < 0 {
-				wantParseRefused(t, data, ErrGraph, `initializer "w"`)
+				wantParseRefused(t, data, errGraph, `initializer "w"`)
 				return
 			}
 			if got := mustParse(t, data).Graph.Initializers[0].Bytes; got != test.bytes {
@@ -100,7 +100,7 @@ func TestSparse(t *testing.T) {
 		"indices of rank 3":    pb(nil).sub(1, values).sub(2, testTensor("", Int64, 2, 1, 1).sub(9, raw64(1, 2))).int(3, 6),
 		"indices of other len": pb(nil).sub(1, values).sub(2, testTensor("", Int64, 2, 1).sub(9, raw64(1, 2))).int(3, 2).int(3, 3),
 	} {
-		t.Run(name, func(t *testing.T) { wantParseRefused(t, testModel(pb(nil).sub(15, s)), ErrGraph) })
+		t.Run(name, func(t *testing.T) { wantParseRefused(t, testModel(pb(nil).sub(15, s)), errGraph) })
 	}
 }
 

@@ -38,7 +38,7 @@ func TestOrderIsVerified(t *testing.T) {
 		{"no operator type", pb(nil).sub(1, pb(nil).str(3, "n")), []string{`"n"`, "operator type"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			wantParseRefused(t, testModel(test.graph), ErrGraph, test.parts...)
+			wantParseRefused(t, testModel(test.graph), errGraph, test.parts...)
 		})
 	}
 }

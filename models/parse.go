@@ -83,7 +83,7 @@ func (p *parser) model(f *File) error {
 		case 8:
 			m.each(func(raw []byte) error { return p.opset(f, raw) })
 		case 20:
-			m.err = refuse(ErrGraph, "the model contains training information; export it for inference")
+			m.err = refuse(errGraph, "the model contains training information; export it for inference")
 		case 25:
 			m.each(func(raw []byte) error { return p.function(f, raw) })
 		}
@@ -95,7 +95,7 @@ func (p *parser) model(f *File) error {
 		return refuse(ErrNotONNX, "it has no graph")
 	}
 	if f.IRVersion < minIRVersion {
-		return refuse(ErrVersion, "IR version %d is older than %d; export the model again with a newer exporter",
+		return refuse(errVersion, "IR version %d is older than %d; export the model again with a newer exporter",
 			f.IRVersion, minIRVersion)
 	}
 	return p.mainGraph(f, graph)
@@ -112,7 +112,7 @@ func (p *parser) mainGraph(f *File, raw []byte) error {
 	outputs := make(map[string]bool, len(g.Outputs))
 	for _, v := range g.Outputs {
 		if outputs[v.Name] {
-			return refuse(ErrGraph, "output %s is listed twice", quote(v.Name))
+			return refuse(errGraph, "output %s is listed twice", quote(v.Name))
 		}
 		outputs[v.Name] = true
 	}
@@ -225,7 +225,7 @@ func expand(functions []function, main calls, maxNodes int) error {
 	for i := range functions {
 		f := &functions[i]
 		if e.functions[f.key()] != nil {
-			return within(refuse(ErrGraph, "it is defined twice"), f.place())
+			return within(refuse(errGraph, "it is defined twice"), f.place())
 		}
 		e.functions[f.key()] = f
 	}
@@ -257,7 +257,7 @@ func (e *expansion) function(f *function) (size, error) {
 	s, ok := e.size[f.key()]
 	switch {
 	case ok && s.depth < 0:
-		return size{}, within(refuse(ErrGraph, "it calls itself"), f.place())
+		return size{}, within(refuse(errGraph, "it calls itself"), f.place())
 	case ok:
 		return s, nil
 	}

@@ -101,18 +101,18 @@ func TestIRVersion(t *testing.T) {
 			}
 			continue
 		}
-		wantRefused(t, err, ErrVersion)
+		wantRefused(t, err, errVersion)
 	}
 }
 
 func TestTrainingInformationIsRefused(t *testing.T) {
-	wantParseRefused(t, testModel(nil).sub(20, nil), ErrGraph, "training")
+	wantParseRefused(t, testModel(nil).sub(20, nil), errGraph, "training")
 }
 
 func TestNamesInMessagesAreShortAndQuoted(t *testing.T) {
 	long := "a\n" + strings.Repeat("b", 3000)
 	_, err := Parse(testModel(testGraph("", "y", testNode("Relu", "x", "y").str(3, long))))
-	wantRefused(t, err, ErrGraph, `node "a\nbbb`, `"x"`)
+	wantRefused(t, err, errGraph, `node "a\nbbb`, `"x"`)
 	if strings.Contains(err.Error(), "\n") || len(err.Error()) > 400 {
 		t.Errorf("message of %d bytes: %q", len(err.Error()), err)
 	}

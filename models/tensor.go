@@ -70,7 +70,7 @@ func (p *parser) tensor(raw []byte, mayBeExternal bool) (Initializer, error) {
 		case 2:
 			t.Type = DataType(m.int())
 		case 3:
-			m.err = refuse(ErrGraph, "it is stored in segments, which no runtime supports")
+			m.err = refuse(errGraph, "it is stored in segments, which no runtime supports")
 		case 8:
 			t.Name = m.name()
 		case 13:
@@ -85,7 +85,7 @@ func (p *parser) tensor(raw []byte, mayBeExternal bool) (Initializer, error) {
 		return t, m.err
 	}
 	if t.Type != String && elementBits(t.Type) == 0 {
-		return t, refuse(ErrGraph, "its element type %d is unknown", int32(t.Type))
+		return t, refuse(errGraph, "its element type %d is unknown", int32(t.Type))
 	}
 	elements, err := product(t.Dims)
 	if err != nil {
@@ -107,7 +107,7 @@ func (p *parser) dims(m *message, to *[]int64) {
 		case len(*to) == p.limits.Rank:
 			err = refuse(ErrLimit, "it has more than %d dimensions", p.limits.Rank)
 		case d < 0:
-			err = refuse(ErrGraph, "its dimension %d is negative", d)
+			err = refuse(errGraph, "its dimension %d is negative", d)
 		default:
 			err = p.spend(&p.left.Dims, p.limits.Dims, 1, "dimensions")
 			*to = append(*to, d)
@@ -169,13 +169,13 @@ func (p *parser) sparse(raw []byte) (Initializer, error) {
 func checkSparse(t, values, indices Initializer, elements int64) error {
 	switch {
 	case values.Raw == nil, len(values.Dims) != 1, values.Dims[0] > elements:
-		return refuse(ErrGraph, "its values are missing or do not match its shape %v", t.Dims)
+		return refuse(errGraph, "its values are missing or do not match its shape %v", t.Dims)
 	case indices.Raw == nil && values.Dims[0] == 0:
 		return nil
 	case indices.Raw == nil, !slices.Contains(indexTypes, indices.Type), len(indices.Dims) < 1, len(indices.Dims) > 2,
 		indices.Dims[0] != values.Dims[0],
 		len(indices.Dims) == 2 && indices.Dims[1] != int64(len(t.Dims)):
-		return refuse(ErrGraph, "its indices are missing or do not match its %d values", values.Dims[0])
+		return refuse(errGraph, "its indices are missing or do not match its %d values", values.Dims[0])
 	}
 	return nil
 }
@@ -227,7 +227,7 @@ func (d *payload) equal(want payload, elements int64) error {
 	if *d == want {
 		return nil
 	}
-	return refuse(ErrGraph, "its shape needs %d elements, but its data have another size or are in another field; the file may be damaged", elements)
+	return refuse(errGraph, "its shape needs %d elements, but its data have another size or are in another field; the file may be damaged", elements)
 }
 
 // typedPayload returns the payload of a tensor of n elements without raw data. Types without a

@@ -160,7 +160,7 @@ func sortNodes(g *graph) error {
 				switch {
 				case !made || by == declared || state[by] == sorted:
 				case by == at || state[by] == entered:
-					return within(refuse(ErrGraph, "it uses %s, which %s computes from its outputs: the nodes form a cycle",
+					return within(refuse(errGraph, "it uses %s, which %s computes from its outputs: the nodes form a cycle",
 						quote(name), g.Nodes[by].place(by)), n.place(at))
 				default:
 					path = append(path, by)
@@ -195,11 +195,11 @@ func checkOrder(g *graph, inner bool) ([]string, error) {
 				at, ok := producer[name]
 				switch {
 				case !ok && !inner:
-					return nil, within(refuse(ErrGraph, "no earlier node produces %s, which it or a subgraph of it uses", quote(name)), n.place(i))
+					return nil, within(refuse(errGraph, "no earlier node produces %s, which it or a subgraph of it uses", quote(name)), n.place(i))
 				case !ok:
 					free[name] = true
 				case at >= i:
-					return nil, within(refuse(ErrGraph, "it uses %s before %s produces it; sort the nodes",
+					return nil, within(refuse(errGraph, "it uses %s before %s produces it; sort the nodes",
 						quote(name), g.Nodes[at].place(at)), n.place(i))
 				}
 			}
@@ -207,7 +207,7 @@ func checkOrder(g *graph, inner bool) ([]string, error) {
 	}
 	for _, v := range g.Outputs {
 		if _, ok := producer[v.Name]; !ok && !inner {
-			return nil, refuse(ErrGraph, "no node produces the output %s", quote(v.Name))
+			return nil, refuse(errGraph, "no node produces the output %s", quote(v.Name))
 		} else if !ok {
 			free[v.Name] = true
 		}
@@ -229,7 +229,7 @@ func definitions(g *graph) (map[string]int, error) {
 	for i := range g.Initializers {
 		name := g.Initializers[i].Name
 		if name == "" || seen[name] {
-			return nil, within(refuse(ErrGraph, "its name is empty or already used"), place("initializer", name, i))
+			return nil, within(refuse(errGraph, "its name is empty or already used"), place("initializer", name, i))
 		}
 		seen[name] = true
 		producer[name] = declared
@@ -250,10 +250,10 @@ func definitions(g *graph) (map[string]int, error) {
 // define records that by produces name.
 func define(producer map[string]int, name string, by int) error {
 	if name == "" {
-		return refuse(ErrGraph, "its name is empty")
+		return refuse(errGraph, "its name is empty")
 	}
 	if _, ok := producer[name]; ok {
-		return refuse(ErrGraph, "value %s is defined twice", quote(name))
+		return refuse(errGraph, "value %s is defined twice", quote(name))
 	}
 	producer[name] = by
 	return nil

@@ -12,6 +12,9 @@
 // names its memory, [Env.TensorAt] creates tensors there, and a program made by
 // [NewBoundProgram] leaves its values there.
 //
+// Sessions may use custom operators of the libraries in [EnvOptions]. These are code of others,
+// which only workers and child processes of commands load.
+//
 // Everything except the Library is C memory, which the garbage collector does not see.
 // Close everything that was opened: values and programs before their sessions, the Env
 // last. Env.Close reports what was forgotten. Unless its documentation says otherwise, an

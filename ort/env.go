@@ -26,6 +26,9 @@ type EnvOptions struct {
 	Spin bool
 	// Name appears in log messages.
 	Name string
+	// OpLibraries are shared libraries with custom operators, for sessions with CustomOps. They
+	// become a part of this process and stay loaded until it ends.
+	OpLibraries []string
 }
 
 // Env is the runtime's state in this process: one thread pool and one arena, which all
@@ -43,6 +46,7 @@ type Env struct {
 	arena     *C.struct_overlapd_arena
 	async     *C.OrtRunOptions                            // makes a run on a GPU return when its kernels are queued
 	prepacked [PackedSets]*C.OrtPrepackedWeightsContainer // what sessions share of Weights in another form
+	operators []opLibrary
 	open      struct {
 		sessions, values, programs, memories atomic.Int64
 	}
@@ -102,6 +106,13 @@ func (e *Env) create() error {
 	var err error
 	if e.async, err = asyncOptions(l, noGraph); err != nil {
 		return err
+	}
+	for _, path := range e.options.OpLibraries {
+		library, err := openOpLibrary(path)
+		if err != nil {
+			return err
+		}
+		e.operators = append(e.operators, library)
 	}
 	if e.arena = C.overlapd_arena_new(e.allocator, e.memory); e.arena == nil {
 		return ErrNoMemory

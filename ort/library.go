@@ -52,6 +52,7 @@ const apiVersion = 24
 type Library struct {
 	path    string
 	version string
+	base    C.ort_table // what OrtGetApiBase returned
 	api     C.ort_table
 }
 
@@ -64,11 +65,7 @@ func Open(path string) (*Library, error) {
 	if err := os.Setenv(noTelemetry, "1"); err != nil {
 		return nil, err
 	}
-	name := path
-	if !strings.Contains(name, "/") {
-		name = "./" + name // dlopen would search the system for a bare name
-	}
-	c := C.CString(name)
+	c := fileName(path)
 	defer C.free(unsafe.Pointer(c))
 	// dlerror returns the failure of the current thread.
 	runtime.LockOSThread()
@@ -81,7 +78,7 @@ func Open(path string) (*Library, error) {
 	if base == nil {
 		return nil, fmt.Errorf("%w: %s; %s", ErrNotRuntime, C.GoString(reason), remedy)
 	}
-	l := &Library{path: path, version: C.GoString(C.ort_GetVersionString(base))}
+	l := &Library{path: path, base: base, version: C.GoString(C.ort_GetVersionString(base))}
 	var major, minor int
 	_, _ = fmt.Sscanf(l.version, "%d.%d", &major, &minor)
 	// The runtime logs to stderr if asked for an API version that it does not have.
@@ -93,6 +90,15 @@ func Open(path string) (*Library, error) {
 			ErrTooOld, path, l.version, apiVersion, remedy)
 	}
 	return l, nil
+}
+
+// fileName returns the name of a file for dlopen, which would search the system for a bare
+// name. The caller frees it.
+func fileName(path string) *C.char {
+	if !strings.Contains(path, "/") {
+		path = "./" + path
+	}
+	return C.CString(path)
 }
 
 // Version returns the version that the library reports, such as "1.30.0".
@@ -215,6 +221,10 @@ var (
 	// ErrNotRuntime is returned if the file is not a loadable ONNX Runtime.
 	ErrNotRuntime = errors.New("not an ONNX Runtime library")
 
+	// ErrOpLibrary is returned if a file is not a library of custom operators, or cannot be
+	// loaded.
+	ErrOpLibrary = errors.New("not a usable library of custom operators")
+
 	// ErrTooOld is returned if the library lacks functions that overlapd needs.
 	ErrTooOld = errors.New("ONNX Runtime is too old")
 
@@ -236,8 +246,8 @@ var (
 	// ErrClosed is returned if an object is used after its Close.
 	ErrClosed = errors.New("ort: already closed")
 
-	// ErrNoValue is returned when reading an empty optional or a closed value.
-	ErrNoValue = errors.New("ort: no value")
+	// errNoValue is returned when reading an empty optional or a closed value.
+	errNoValue = errors.New("ort: no value")
 
 	// ErrArenaFull is returned if a run would exceed the limit of the arena.
 	ErrArenaFull = errors.New("ort: the arena is full")

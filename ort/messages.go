@@ -100,6 +100,7 @@ func closing(s string) int {
 var remedies = []struct{ words, end, remedy string }{
 	{"max supported IR version", "", newer},
 	{"official released onnx opset versions", "", newer},
+	{"is not a registered function/op", "", "neither ONNX Runtime VERSION nor a library of op_libraries has this operator: name one that has it, or export the model without it"},
 	{"Failed to construct locale", ":locale::facet", "install that locale (Debian: apt-get install locales-all), or export the model with one that this host has (locale -a lists them)"},
 }
 

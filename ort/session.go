@@ -228,6 +228,9 @@ type SessionOptions struct {
 	// NoMemoryPattern allocates each intermediate separately. Otherwise the runtime
 	// allocates one block for all of them, from the second run with the same shapes on.
 	NoMemoryPattern bool
+	// CustomOps gives the session the operators of the Env's OpLibraries. With a large library
+	// that takes milliseconds and memory, so only sessions that need them should have it.
+	CustomOps bool
 	// CUDA runs the session on a GPU; nil runs it on the CPU. Operators without a kernel
 	// for the GPU run on the CPU.
 	CUDA *CUDAOptions
@@ -279,6 +282,13 @@ func (e *Env) sessionOptions(o SessionOptions) (*C.OrtSessionOptions, error) {
 	for key, value := range o.Config {
 		if err == nil {
 			err = e.addConfig(options, key, value)
+		}
+	}
+	if o.CustomOps {
+		for _, library := range e.operators {
+			if err == nil {
+				err = library.addTo(options, l)
+			}
 		}
 	}
 	if err != nil {

@@ -149,7 +149,7 @@ func (v *Value) tensor() (models.DataType, []int64) {
 // the value is closed. A tensor of strings has no bytes.
 func (v *Value) Bytes() ([]byte, error) {
 	if !v.HasValue() {
-		return nil, ErrNoValue
+		return nil, errNoValue
 	}
 	var n C.size_t
 	if err := v.env.lib.check(C.ort_GetTensorSizeInBytes(v.env.lib.api, v.value, &n)); err != nil {
@@ -199,7 +199,7 @@ func (v *Value) Close() error {
 func (e *Env) Sequence(items []*Value) (*Value, error) {
 	for _, item := range items {
 		if item == nil || !item.HasValue() {
-			return nil, ErrNoValue
+			return nil, errNoValue
 		}
 	}
 	in := pointers(items)
@@ -212,7 +212,7 @@ func (e *Env) Sequence(items []*Value) (*Value, error) {
 // that the caller must close.
 func (v *Value) Items() ([]*Value, error) {
 	if !v.HasValue() {
-		return nil, ErrNoValue
+		return nil, errNoValue
 	}
 	var n C.size_t
 	if err := v.env.lib.check(C.ort_GetValueCount(v.env.lib.api, v.value, &n)); err != nil {
@@ -366,7 +366,7 @@ func (e *Env) TensorAt(m *Memory, address uint64, bytes int64, elem models.DataT
 // Address returns the address of a tensor's first element, in whatever memory it lies.
 func (v *Value) Address() (uint64, error) {
 	if !v.HasValue() {
-		return 0, ErrNoValue
+		return 0, errNoValue
 	}
 	var address C.uint64_t
 	err := v.env.lib.check(C.overlapd_address_of(v.env.lib.api, v.value, &address))

@@ -200,13 +200,13 @@ func TestEmptyOptional(t *testing.T) {
 	if results[0].HasValue() || results[0].Kind() != models.KindUnknown || results[0].Shape() != nil {
 		t.Errorf("an empty optional has a value of kind %v", results[0].Kind())
 	}
-	if _, err := results[0].Bytes(); !errors.Is(err, ErrNoValue) {
+	if _, err := results[0].Bytes(); !errors.Is(err, errNoValue) {
 		t.Errorf("an empty optional has bytes: %v", err)
 	}
-	if _, err := results[0].Items(); !errors.Is(err, ErrNoValue) {
+	if _, err := results[0].Items(); !errors.Is(err, errNoValue) {
 		t.Errorf("an empty optional has items: %v", err)
 	}
-	if _, err := e.Sequence(results); !errors.Is(err, ErrNoValue) {
+	if _, err := e.Sequence(results); !errors.Is(err, errNoValue) {
 		t.Errorf("an empty optional is in a sequence: %v", err)
 	}
 	var said *Error
@@ -246,7 +246,7 @@ func TestCloseTwice(t *testing.T) {
 			t.Errorf("%T, the second time: %v", c, err)
 		}
 	}
-	if _, err := v.Bytes(); !errors.Is(err, ErrNoValue) || v.IsTensor() || v.Shape() != nil {
+	if _, err := v.Bytes(); !errors.Is(err, errNoValue) || v.IsTensor() || v.Shape() != nil {
 		t.Errorf("a closed value: %v", err)
 	}
 	if _, err := p.Run(0, 1, nil); !errors.Is(err, ErrClosed) {

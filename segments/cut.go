@@ -24,6 +24,9 @@ type piece struct {
 	// convolves is set if the piece has convolutions.
 	convolves bool
 
+	// custom is set if the piece may have custom operators, at any depth.
+	custom bool
+
 	// pins is set if the kernels of the piece may leave pinned memory behind on a GPU.
 	pins bool
 
@@ -134,7 +137,8 @@ func (c *cutting) findBorderValues(p int) {
 	for n := pc.first; n < pc.last; n++ {
 		node := &c.file.Graph.Nodes[n]
 		pc.convolves = pc.convolves || node.Convolves()
-		pc.pins = pc.pins || pinningOps[node.OpType] && !c.oneProduct(n) || node.Subgraphs
+		pc.custom = pc.custom || node.Custom() || node.Subgraphs
+		pc.pins = pc.pins || pinningOps[node.OpType] && !c.oneProduct(n) || node.Subgraphs || node.Custom()
 		pc.fixed = pc.fixed && !pc.pins && !randomOps[node.OpType]
 		for _, id := range c.values.NodeIn[n] {
 			use(id)

@@ -25,7 +25,7 @@ var errOtherHash = errors.New("the optimized form in the cache was made of other
 // the model is being loaded. The name of its cached form therefore begins with a hash of
 // the files' stamps and ends with the hash of the model.
 type identity struct {
-	// stamp identifies the files without reading them. It is empty for a model that is
+	// stamp identifies the files without reading the model. It is empty for a model that is
 	// hashed first.
 	stamp string
 
@@ -42,17 +42,18 @@ type identity struct {
 	over  atomic.Bool
 }
 
-// identify hashes a model, or starts hashing a large one in the background. The file must
-// stay open until end returns.
-func identify(f *models.File, progress worker.ProgressFunc) *identity {
+// identify hashes a model, or starts hashing a large one in the background. libraries is the
+// hash of the libraries of its operators. The file must stay open until end returns.
+func identify(f *models.File, libraries string, progress worker.ProgressFunc) *identity {
 	id := &identity{done: make(chan struct{})}
 	hash := func() {
-		id.hash = f.HashWhile(func(done, total int64) bool {
+		hash := f.HashWhile(func(done, total int64) bool {
 			if id.shown.Load() {
 				progress("read", done, total)
 			}
 			return !id.over.Load()
 		})
+		id.hash = models.HashWith(hash, libraries)
 		close(id.done)
 	}
 	if f.Bytes() < hashBeside {
@@ -60,7 +61,7 @@ func identify(f *models.File, progress worker.ProgressFunc) *identity {
 		hash()
 		return id
 	}
-	id.stamp = f.Stamp()
+	id.stamp = f.Stamp() + libraries
 	go func() { _ = kindly(func() error { hash(); return nil }) }()
 	return id
 }

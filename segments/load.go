@@ -81,14 +81,18 @@ func (l *loader) read() (*models.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := file.CheckOperators(); err != nil {
+	libraries, err := models.HashFiles(l.config.OpLibraries)
+	if err == nil && libraries == "" {
+		err = file.CheckOperators()
+	}
+	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	for _, change := range file.Changes {
 		fmt.Fprintln(os.Stderr, change)
 	}
 	m := l.model
-	l.identity = identify(file, l.config.Progress)
+	l.identity = identify(file, libraries, l.config.Progress)
 	m.model = *file.Model(l.identity.known())
 	m.convolves = slices.ContainsFunc(file.Graph.Nodes, func(n models.Node) bool { return n.Convolves() })
 	m.batchDims = models.BatchDims(m.model.Inputs).Batch
@@ -231,7 +235,7 @@ func (l *loader) makeSessions() (err error) {
 	}
 	for p := range m.cut.pieces {
 		raw := m.cut.appendModel(nil, p, m.types, m.weights.held, location)
-		options := ort.SessionOptions{Folder: folder}
+		options := ort.SessionOptions{Folder: folder, CustomOps: m.cut.pieces[p].custom}
 		m.device.Session(&options, m.cut.halfConv(p))
 		options.Weights = m.weights.of(m.cut, &m.cut.pieces[p], add)
 		if singles != nil {
@@ -365,7 +369,7 @@ func (e unservable) Unwrap() []error { return []error{wire.ErrModel, e.error} }
 
 // judge returns err, wrapped as unservable if the model itself is the cause.
 func judge(err error) error {
-	lasts := errors.Is(err, ErrUnservable) || models.Refused(err)
+	lasts := errors.Is(err, ErrUnservable) || errors.Is(err, ort.ErrOpLibrary) || models.Refused(err)
 	var said *ort.Error
 	if errors.As(err, &said) {
 		passes := func(word string) bool { return strings.Contains(said.Message, word) }

@@ -38,6 +38,9 @@ type Config struct {
 	// DefaultIntermediateBytes.
 	IntermediateBytes int64
 
+	// OpLibraries are the libraries of custom operators with which the Env was created.
+	OpLibraries []string
+
 	// Device is nil for the CPU.
 	Device *gpu.Device
 

@@ -176,7 +176,7 @@ func forget(known []knowledge, ids []int32) {
 // traceNode returns what follows about the outputs of n from what is known about its
 // inputs.
 func traceNode(n *models.Node, in []int32, known []knowledge) knowledge {
-	shapes, values := true, !n.Subgraphs && !randomOps[n.OpType]
+	shapes, values := true, !n.Subgraphs && !randomOps[n.OpType] && !n.Custom()
 	for _, id := range in {
 		if id >= 0 {
 			shapes = shapes && known[id].shape

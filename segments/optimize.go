@@ -130,6 +130,7 @@ func (o *optimizing) write(weights string) error {
 	defer os.Remove(incoming.Name())
 	options := ort.SessionOptions{
 		Optimize:           true,
+		CustomOps:          true,
 		OptimizedModelPath: incoming.Name(),
 		Folder:             o.file.Folder(),
 		LogID:              "optimize",

@@ -50,9 +50,10 @@ func LoadONNX(spec wire.LoadSpec, memory worker.Memory, progress worker.Progress
 		Name:         spec.Service,
 		IntraThreads: max(spec.Threads, 1),
 		Spin:         spec.Spin,
+		OpLibraries:  spec.OpLibraries,
 	})
 	if err != nil {
-		return nil, err
+		return nil, judge(err)
 	}
 	s, err := openService(env, gpu.Open, spec, memory, progress)
 	if err != nil {
@@ -102,6 +103,7 @@ func loadService(env *ort.Env, device *gpu.Device, spec wire.LoadSpec, progress 
 	m, choice, err := openChosen(env, Config{
 		Path:              spec.ModelPath,
 		CacheDir:          spec.CacheDir,
+		OpLibraries:       spec.OpLibraries,
 		Device:            device,
 		IntermediateBytes: spec.IntermediateBytes,
 		Units:             spec.Units,

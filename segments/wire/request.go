@@ -13,6 +13,9 @@ type LoadSpec struct {
 	ModelPath string `json:"model_path"`
 	CacheDir  string `json:"cache_dir,omitempty"`
 
+	// OpLibraries are shared libraries with custom operators, which the worker loads.
+	OpLibraries []string `json:"op_libraries,omitempty"`
+
 	// Threads is the number of intra-op threads of the process; with 0 the engine
 	// chooses. Spin makes them spin while they wait for work.
 	Threads int  `json:"threads,omitempty"`
