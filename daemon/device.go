@@ -216,6 +216,7 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (place loop.
 		Load: wire.LoadSpec{
 			Service:           s.Name,
 			ModelPath:         path,
+			OpLibraries:       s.OpLibraries,
 			CacheDir:          filepath.Join(u.config.CacheDir(), "optimized"),
 			Threads:           u.threads(s),
 			Spin:              w.Spin,
@@ -334,7 +335,7 @@ func (u *poolDevice) question(path string, s *config.Service) *wire.ChooseSpec {
 	if u.state == nil {
 		return q
 	}
-	hash, err := hashModel(u.life, path, u.config.Worker.LoadTimeout)
+	hash, err := hashModel(u.life, path, u.config.Worker.LoadTimeout, s.OpLibraries...)
 	if err != nil {
 		return q // the worker reports what is wrong with it
 	}

@@ -48,6 +48,11 @@ func CheckModels(c *config.Config) error {
 // checkModel returns the signature of a service's model file, or what is wrong with the
 // file, or why it cannot be read within limit. A model without a file has none of these.
 func checkModel(ctx context.Context, s *config.Service, limit time.Duration) (sig *query.Signature, fault, err error) {
+	for _, path := range s.OpLibraries {
+		if fault, err = checkOpLibrary(ctx, path, limit); fault != nil || err != nil {
+			return nil, fault, err
+		}
+	}
 	if !config.IsPath(s.Model) {
 		return nil, nil, nil
 	}
@@ -56,7 +61,10 @@ func checkModel(ctx context.Context, s *config.Service, limit time.Duration) (si
 		fault error
 	}
 	found, err := readModel(ctx, s.Model, limit, func(f *models.File) (c checked) {
-		if c.fault = f.CheckOperators(); c.fault == nil {
+		if len(s.OpLibraries) == 0 { // otherwise only a worker can know
+			c.fault = f.CheckOperators()
+		}
+		if c.fault == nil {
 			m := f.Ports()
 			c.sig, c.fault = query.CheckModel(s.Model, m.Inputs, m.Outputs, s.MaxBatch)
 		}
@@ -72,9 +80,16 @@ func checkModel(ctx context.Context, s *config.Service, limit time.Duration) (si
 // errModelInMotion is returned when a model file shrinks while it is read.
 var errModelInMotion = errors.New("the file changed while it was read: write a new model to another file and rename it into place")
 
-// hashModel returns the hash of a model file, see [models.File.Hash].
-func hashModel(ctx context.Context, path string, limit time.Duration) (hash string, err error) {
-	return readModel(ctx, path, limit, (*models.File).Hash)
+// hashModel returns the hash of a model file, see [models.File.Hash], with the libraries of
+// its custom operators.
+func hashModel(ctx context.Context, path string, limit time.Duration, libraries ...string) (hash string, err error) {
+	if hash, err = readModel(ctx, path, limit, (*models.File).Hash); err != nil || len(libraries) == 0 {
+		return hash, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	with, err := textfile.Within(ctx, libraries[0], func() (string, error) { return models.HashFiles(libraries) })
+	return models.HashWith(hash, with), err
 }
 
 // readModel calls read with a model file and returns its result. limit is

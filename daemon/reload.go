@@ -206,7 +206,7 @@ func (r *reload) compare(old, next config.Config) error {
 		if hangs != nil || r.ctx.Err() != nil || r.devices[0].emulation != nil || s == nil || s.Signature() == nil || of == nil {
 			return false
 		}
-		changed, err := rewritten(r.ctx, of.Model, s.Signature().Info.Hash, old.Worker.LoadTimeout)
+		changed, err := rewritten(r.ctx, of.Model, s.Signature().Info.Hash, old.Worker.LoadTimeout, of.OpLibraries...)
 		if errors.Is(err, context.DeadlineExceeded) {
 			hangs = fmt.Errorf("service %s: %w", name, err)
 		}
@@ -517,13 +517,13 @@ func (d *Daemon) Restart(service string) error {
 	return nil
 }
 
-// rewritten reports whether a model file has another hash than the one that a worker has
-// loaded. A file that cannot be read counts as changed: loading it will say why. It reads
-// the whole file.
-func rewritten(ctx context.Context, model, hash string, limit time.Duration) (bool, error) {
+// rewritten reports whether a model file, with the libraries of its custom operators, has
+// another hash than the one that a worker has loaded. A file that cannot be read counts as
+// changed: loading it will say why. It reads all of the files.
+func rewritten(ctx context.Context, model, hash string, limit time.Duration, libraries ...string) (bool, error) {
 	if !config.IsPath(model) {
 		return false, nil
 	}
-	now, err := hashModel(ctx, model, limit)
+	now, err := hashModel(ctx, model, limit, libraries...)
 	return err != nil || now != hash, err
 }

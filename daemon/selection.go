@@ -132,6 +132,6 @@ func (u *poolDevice) measuredAs(s *config.Service) (name string, err error) {
 	if err != nil {
 		return "", err
 	}
-	hash, err := hashModel(u.life, path, u.config.Worker.LoadTimeout)
+	hash, err := hashModel(u.life, path, u.config.Worker.LoadTimeout, s.OpLibraries...)
 	return models.MeasuredAs(hash, u.placeOf(s).Share), err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -415,7 +416,19 @@ func (w *worker) exitError() error {
 	if lines := child.Excerpt(w.process.Tail(), errorLines); lines != "" {
 		stderr = "; stderr: " + lines
 	}
+	if libraries := w.service.spec.Load.OpLibraries; len(libraries) > 0 && errors.Is(cause, ErrExited) {
+		exit += "; it ran the code of op_libraries: " + baseNames(libraries) // clients see this, so no paths
+	}
 	return fmt.Errorf("worker of %s: %w%s%s", w.service.spec.Name, cause, exit, stderr)
+}
+
+// baseNames returns the names of files without their folders.
+func baseNames(paths []string) string {
+	names := make([]string, len(paths))
+	for i, path := range paths {
+		names[i] = filepath.Base(path)
+	}
+	return strings.Join(names, ", ")
 }
 
 // task is what a worker does with a batch: a span of a round, or a step of a move.

@@ -16,6 +16,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/models/zoo"
+	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
@@ -26,7 +27,7 @@ func main() { cli.Main(root(), exitStatus) }
 func exitStatus(err error) int {
 	// A model that cannot be served is as wrong in the file as a key.
 	_, faulty := errors.AsType[config.Faults](err)
-	faulty = faulty || errors.Is(err, wire.ErrModel)
+	faulty = faulty || errors.Is(err, wire.ErrModel) || errors.Is(err, ort.ErrOpLibrary)
 	if e, ok := errors.AsType[*admin.Error](err); faulty || ok && e.Kind == admin.KindConfig {
 		return cli.ExitConfig
 	}

@@ -3,9 +3,11 @@ package config
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +51,7 @@ name = "own"
 model = "models/own.onnx"
 cut = 16
 best_effort = true
+op_libraries = ["ops/libown.so", "/usr/lib/libother.so"]
 sizes = [1, 3]
 seq_lens = []
 
@@ -74,6 +77,7 @@ files = 2
 	resnet, own := DefaultService(), DefaultService()
 	resnet.Name, resnet.Model, resnet.Target, resnet.MaxBatch = "resnet50", "zoo:resnet50", 50*time.Millisecond, 8
 	own.Name, own.Model, own.Cut = "own", "/etc/overlapd/models/own.onnx", 16
+	own.OpLibraries = []string{"/etc/overlapd/ops/libown.so", "/usr/lib/libother.so"}
 	own.BestEffort, own.Sizes, own.SeqLens = true, []int{1, 3}, nil
 	want.Profile.OnStart, want.Profile.Groups = false, 100
 	want.Predictor.File = "/etc/overlapd/own.predictor.json"
@@ -82,6 +86,14 @@ files = 2
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// manyPaths returns n more items of a list of paths.
+func manyPaths(n int) (items string) {
+	for i := range n {
+		items += fmt.Sprintf(", %q", strconv.Itoa(i+1))
+	}
+	return items
 }
 
 // faultsOf parses a file that is wrong in so many ways.
@@ -137,6 +149,12 @@ func TestConfigFaults(t *testing.T) {
 			"sizes: must be in [1, 64], not 0", "sizes: must be ascending, but 4 comes after 4",
 			"seq_lens: must be an array of integers", "profile.groups", "profile.repeats: must be in [1, 1024], not 0", "profile.time", "profile.spans", "decisions.file_bytes", "decisions.files"}},
 		{"huge numbers", minimalConfig + "queue_limit = 9223372036854775807\n", []string{"service[0].queue_limit: must be in"}},
+		{"libraries", minimalConfig + "op_libraries = [\"\", \"a\\u0000\", \"b\", \"b\"]\n", []string{
+			"service[0].op_libraries: an empty path", "op_libraries: a path cannot contain NUL", `op_libraries: "b" is there twice`}},
+		{"library", minimalConfig + "op_libraries = \"b\"\n", []string{"c.toml:4: service[0].op_libraries: must be an array of strings"}},
+		{"many libraries", minimalConfig + "op_libraries = [\"0\"" + manyPaths(maxLibraries) + "]\n", []string{"has 17 paths, and the limit is 16"}},
+		{"libraries for nothing", "device = \"emulated\"\ndevice_profile = \"p\"\n[[service]]\nname = \"a\"\nmodel = \"emulated:m\"\nop_libraries = [\"b\"]\n", []string{
+			`op_libraries: has no effect with device = "emulated"`}},
 		{"no model", "[[service]]\nname = \"a\"\n", []string{"c.toml:1: service[0].model"}},
 		{"zoo name", "[[service]]\nname = \"a\"\nmodel = \"zoo:../x\"\n", []string{"c.toml:3: service[0].model"}},
 		{"state_dir", "state_dir = \"\"\n" + minimalConfig, []string{"c.toml:1: state_dir"}},

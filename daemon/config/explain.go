@@ -149,6 +149,8 @@ func (k key) typeName() string {
 	switch words := k.tag.Get("oneof"); {
 	case words != "":
 		return `"` + strings.ReplaceAll(words, ",", `", "`) + `"`
+	case k.tag.Get("path") != "" && k.value.Kind() == reflect.Slice:
+		return "list of paths"
 	case k.tag.Get("path") != "":
 		return "path"
 	case k.tag.Get("zero") != "":

@@ -22,7 +22,7 @@ import (
 //	min, max the bounds of its value, both included
 //	zero     0 may be said besides what is within the bounds, and stands for this
 //	oneof    the words that it may be
-//	path     a relative path is below the folder of the configuration
+//	path     a relative path is below the folder of the configuration; so is each of a list
 //	gpu      it concerns a GPU, and may not be set where there cannot be one
 //	reload   "now": a reload applies it; "worker": of a service, it needs a new
 //	         worker; "replicas": of a service, it says where it has workers; "name": it

@@ -93,8 +93,16 @@ func (c *Config) resolve(dir string) {
 		}
 	}
 	c.keys(func(k key) {
-		if k.tag.Get("path") != "" {
-			in(k.value.Addr().Interface().(*string))
+		if k.tag.Get("path") == "" {
+			return
+		}
+		switch paths := k.value.Addr().Interface().(type) {
+		case *string:
+			in(paths)
+		case *[]string:
+			for i := range *paths {
+				in(&(*paths)[i])
+			}
 		}
 	})
 	if c.AdminChosen() {

@@ -127,7 +127,7 @@ func TestDiffOfDevices(t *testing.T) {
 // serviceEffects is what a change of each field of a service comes to. Who
 // adds a field decides here what it does to a daemon that runs, and tells diff.
 var serviceEffects = map[string]string{
-	"Name": "added and removed", "Model": "replaced", "Threads": "replaced", "Cut": "replaced", "MPS": "replaced",
+	"Name": "added and removed", "Model": "replaced", "Threads": "replaced", "Cut": "replaced", "MPS": "replaced", "OpLibraries": "replaced",
 	"Target": "changed", "Keep": "changed", "On": "moved", "QueueLimit": "changed", "MaxBatch": "changed", "MaxQueryBatch": "changed", "BestEffort": "changed",
 	"Sizes": "changed", "SeqLens": "changed", "Selection": "changed", "Variants": "replaced", "Planned": "changed",
 	"Tokenizer": "changed", "Pooling": "changed", "Normalize": "changed", "Text": "changed", "Version": "changed",

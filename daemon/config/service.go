@@ -50,6 +50,9 @@ type Service struct {
 	// These sequence lengths are measured, if the model has one.
 	SeqLens []int `toml:"seq_lens" default:"[16, 64]"`
 
+	// These shared libraries have the custom operators of the model; its workers run their code.
+	OpLibraries []string `toml:"op_libraries" path:"file" reload:"worker"`
+
 	// Text becomes tokens by this file in Hugging Face's format; without it, by the
 	// tokenizer.json next to the model, if there is one.
 	Tokenizer string `toml:"tokenizer" path:"file"`

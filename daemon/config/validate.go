@@ -23,6 +23,7 @@ const MaxSocketPath = 107
 // Limits on lists, lengths and values that the tags of a key cannot declare.
 const (
 	maxHosts     = 64
+	maxLibraries = 16 // of custom operators of a service
 	maxMeasured  = 32 // batch sizes, or sequence lengths, of a service
 	maxSeqLen    = 1 << 20
 	maxNameBytes = 256 // of tracing.service and tracing.instance
@@ -368,6 +369,7 @@ func (c *Config) checkServices(f *Faults) {
 		f.when(s.Cut < 0 && !c.MayUseGPU(), prefix+"cut",
 			"must be at least 0 with device = %q, not %d: only on a GPU is the cut chosen by measurement", c.Device, s.Cut)
 		c.Devices.checkOn(f, prefix+"on", s.On)
+		s.checkLibraries(f, prefix+"op_libraries", c.Emulated())
 		checkMeasured(f, prefix+"sizes", s.Sizes, max(s.MaxBatch, s.MaxQueryBatch))
 		checkMeasured(f, prefix+"seq_lens", s.SeqLens, maxSeqLen)
 		j, twice := first[name+s.suffix()]
@@ -399,6 +401,18 @@ func (s *Service) checkModels(f *Faults, prefix string, emulated bool) {
 			f.when(v.Accuracy > 0 && other.Accuracy == v.Accuracy, at+"accuracy",
 				"is %v, the same as that of variant[%d] (%s): only the faster of the two would ever run; leave the other out, or correct one", v.Accuracy, k, other.called())
 		}
+	}
+}
+
+// checkLibraries checks the names of libraries of custom operators. What the files are is
+// checked together with the model.
+func (s *Service) checkLibraries(f *Faults, key string, emulated bool) {
+	f.when(emulated && len(s.OpLibraries) > 0, key, `has no effect with device = "emulated", which computes nothing: leave it out`)
+	f.when(len(s.OpLibraries) > maxLibraries, key, "has %d paths, and the limit is %d", len(s.OpLibraries), maxLibraries)
+	for i, path := range s.OpLibraries {
+		f.when(path == "", key, "an empty path names no file: leave it out")
+		f.when(strings.ContainsRune(path, 0), key, "a path cannot contain NUL")
+		f.when(slices.Contains(s.OpLibraries[:i], path), key, "%q is there twice: leave one out", path)
 	}
 }
 

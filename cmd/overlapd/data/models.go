@@ -138,13 +138,16 @@ file without ONNX Runtime, and the values that are live at each cut.`,
 	f.BoolVar(&asIs, "as-is", false, "show the file unchanged, without ONNX Runtime")
 	f.IntVar(&o.target, "cut", 0, "number of operators to cut into, 0 to cut at every node")
 	f.IntVar(&o.batch, "batch", 1, "batch size of live bytes and times")
+	f.StringArrayVar(&o.libraries, "op-library", nil, "shared library with custom operators of the model; it may be repeated")
 	f.IntVar(&o.threads, "threads", 1, "intra-op threads of the times")
 	return cmd
 }
 
-// inspectOptions are how a model is cut and run. A target of 0 cuts at every node.
+// inspectOptions are how a model is cut and run. A target of 0 cuts at every node. Libraries have
+// its custom operators.
 type inspectOptions struct {
 	target, batch, threads int
+	libraries              []string
 }
 
 // inspection is the JSON of models inspect. NotRun is why there are no times and bytes: a model may
@@ -193,7 +196,11 @@ func (o *inspectOptions) asIs(path string) (*inspection, error) {
 		return nil, err
 	}
 	defer f.Close()
-	in := describe(f.Model(f.Hash()))
+	libraries, err := models.HashFiles(o.libraries)
+	if err != nil {
+		return nil, err
+	}
+	in := describe(f.Model(models.HashWith(f.Hash(), libraries)))
 	// Sizes are not known without running it. How many values are live still shows the narrow places.
 	for p, alive := range f.Graph.Index().AliveBefore()[1:] {
 		in.Operators[p].Alive = alive
@@ -202,9 +209,9 @@ func (o *inspectOptions) asIs(path string) (*inspection, error) {
 }
 
 // LiveBytes returns the hash of a model's file and, for one query, the bytes that are live behind each of
-// its operators, of which there are cut, or as many as it has nodes.
-func LiveBytes(path string, cut int) (hash string, live []int64, err error) {
-	o := inspectOptions{batch: 1, threads: 1, target: max(cut, 0)}
+// its operators, of which there are cut, or as many as it has nodes. Libraries have its custom operators.
+func LiveBytes(path string, cut int, libraries []string) (hash string, live []int64, err error) {
+	o := inspectOptions{batch: 1, threads: 1, target: max(cut, 0), libraries: libraries}
 	found, err := o.optimized(path)
 	if err != nil {
 		return "", nil, err
@@ -225,7 +232,7 @@ func (o *inspectOptions) optimized(path string) (*inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	env, err := lib.NewEnv(ort.EnvOptions{IntraThreads: o.threads})
+	env, err := lib.NewEnv(ort.EnvOptions{IntraThreads: o.threads, OpLibraries: o.libraries})
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +241,7 @@ func (o *inspectOptions) optimized(path string) (*inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := segments.OpenModel(env, segments.Config{Path: path, CacheDir: cache, Target: o.target})
+	m, err := segments.OpenModel(env, segments.Config{Path: path, CacheDir: cache, OpLibraries: o.libraries, Target: o.target})
 	if err != nil {
 		return nil, err
 	}

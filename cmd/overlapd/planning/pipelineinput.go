@@ -197,7 +197,7 @@ func (in *pipelineInput) inspect(s *config.Service, to *planning.Service) (live 
 	if err != nil {
 		return nil, err
 	}
-	to.Hash, live, err = data.LiveBytes(path, s.Cut)
+	to.Hash, live, err = data.LiveBytes(path, s.Cut, s.OpLibraries)
 	return live, err
 }
 

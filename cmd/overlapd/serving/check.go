@@ -204,11 +204,12 @@ func modelFile(model string) (string, error) {
 func tryModels(ctx context.Context, c *config.Config, library string) (notes []string, err error) {
 	tried := map[string]bool{} // services may share a file
 	for _, s := range c.Expanded().Services {
-		if !config.IsPath(s.Model) || tried[s.Model] {
+		key := strings.Join(append([]string{s.Model}, s.OpLibraries...), "\x00")
+		if !config.IsPath(s.Model) || tried[key] {
 			continue
 		}
-		tried[s.Model] = true
-		lines, fault := loadModel(ctx, s.Model, library, c.Worker.LoadTimeout)
+		tried[key] = true
+		lines, fault := loadModel(ctx, &s, library, c.Worker.LoadTimeout)
 		for _, line := range lines {
 			notes = append(notes, fmt.Sprintf("service %s: %s", s.Name, line))
 		}
@@ -224,10 +225,10 @@ func tryModels(ctx context.Context, c *config.Config, library string) (notes []s
 	return notes, err
 }
 
-// loadModel has models inspect load a model, with a cache that is removed again. It returns
+// loadModel has models inspect load the model of a service, with a cache that is removed again. It returns
 // what was written besides the error, which is an [exec.ExitError] with its reason where
 // the process ended by itself.
-func loadModel(ctx context.Context, model, library string, limit time.Duration) (lines []string, err error) {
+func loadModel(ctx context.Context, s *config.Service, library string, limit time.Duration) (lines []string, err error) {
 	cache, err := os.MkdirTemp("", "overlapd-check-")
 	if err != nil {
 		return nil, err
@@ -236,7 +237,11 @@ func loadModel(ctx context.Context, model, library string, limit time.Duration) 
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("loading took longer than worker.load_timeout (%v)", limit))
 	defer cancel()
 	var out bytes.Buffer
-	command := cli.Self("models", "inspect", "--json", "--", model)
+	args := []string{"models", "inspect", "--json"}
+	for _, path := range s.OpLibraries {
+		args = append(args, "--op-library="+path)
+	}
+	command := cli.Self(append(args, "--", s.Model)...)
 	child := exec.CommandContext(ctx, command[0], command[1:]...)
 	// The cache is not the user's, since a file that is only checked should leave nothing there.
 	child.Stderr, child.Env = &out, append(os.Environ(), "CACHE_DIRECTORY=", "XDG_CACHE_HOME="+cache, "OVERLAPD_ORT="+library)
