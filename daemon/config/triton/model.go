@@ -78,6 +78,9 @@ func (m *model) translate(others []field) error {
 	m.batching()
 	m.instances()
 	m.parameters()
+	if err := m.operations(); err != nil {
+		return err
+	}
 	for _, version := range wanted {
 		folder := strconv.FormatInt(version, 10)
 		file, err := m.modelFile(filepath.Join(m.name, folder), cmp.Or(m.c.DefaultModelFilename, defaultFile))
@@ -225,6 +228,28 @@ func (m *model) parameters() {
 		}
 		m.note("parameters: %q = %q has no effect", key, value)
 	}
+}
+
+// operations converts the libraries of custom operators. A relative path is below the folder
+// of the model, and an absolute one names a library that is installed on this host.
+func (m *model) operations() error {
+	for _, file := range m.c.ModelOperations.GetOpLibraryFilename() {
+		if !filepath.IsAbs(file) {
+			if !filepath.IsLocal(file) {
+				return fmt.Errorf("op_library_filename %q is outside the folder of the model: put the library there, or give its absolute path", file)
+			}
+			below := filepath.Join(m.name, file)
+			if _, err := m.regular(below, false); err != nil {
+				return fmt.Errorf("op_library_filename: %w", err)
+			}
+			file = m.path(below)
+		}
+		m.service.OpLibraries = append(m.service.OpLibraries, file)
+	}
+	if n := len(m.service.OpLibraries); n > 0 {
+		m.note("op_library_filename: its worker runs the code of %s", strings.Join(m.service.OpLibraries, ", "))
+	}
+	return nil
 }
 
 // compare checks the inputs and outputs of the configuration against the model file. Only

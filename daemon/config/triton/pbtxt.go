@@ -40,7 +40,6 @@ var essential = map[string]string{
 	"ensemble_scheduling":     "an ensemble is not a model; it calls other models, which clients can do",
 	"is_non_linear_format_io": "only TensorRT reads this format",
 	"is_shape_tensor":         "only TensorRT reads this format",
-	"model_operations":        "custom operator libraries are not loaded",
 	"model_repository_agents": "an agent would have to change the files first",
 	"reshape":                 "clients send another shape than the model takes; export the model with the shape of its clients",
 	"sequence_batching":       "requests of a sequence would have to be kept together",

@@ -228,6 +228,34 @@ func TestFaultyStays(t *testing.T) {
 	}
 }
 
+// Libraries of custom operators lie beside config.pbtxt, or anywhere by their absolute paths.
+func TestOperatorLibraries(t *testing.T) {
+	read := func(line string) (config.Config, []string, error) {
+		return Read(repo(t, map[string]string{"m/config.pbtxt": line, "m/1/model.onnx": "zoo:tiny_mlp", "m/ops/lib.so": "code", "m/ops/link.so": "-> /etc/passwd"}), time.Second)
+	}
+	c, notes, err := read(`model_operations { op_library_filename: ["ops/lib.so", "/opt/lib.so"] }`)
+	if err != nil || len(c.Services) != 1 {
+		t.Fatalf("%v, %d services", err, len(c.Services))
+	}
+	libraries := c.Services[0].OpLibraries
+	if len(libraries) != 2 || !filepath.IsAbs(libraries[0]) || !strings.HasSuffix(libraries[0], "/m/ops/lib.so") || libraries[1] != "/opt/lib.so" {
+		t.Errorf("the libraries are %q", libraries)
+	}
+	wantNotes(t, notes, "op_library_filename: its worker runs the code of "+libraries[0]+", /opt/lib.so", "without default_timeout_microseconds")
+	for line, want := range map[string]string{
+		`model_operations { op_library_filename: "../n/lib.so" }`: "is outside the folder of the model: put the library there",
+		`model_operations { op_library_filename: "none.so" }`:     "m/none.so: no such file",
+		`model_operations { op_library_filename: "ops" }`:         "is not a regular file",
+		`model_operations { op_library_filename: "ops/link.so" }`: "symbolic link to outside the repository",
+		`model_operations { op_library_filename: "" }`:            "is outside the folder of the model",
+		`model_operations { libraries: "a.so" }`:                  "",
+	} {
+		if _, _, err := read(line); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", line, err, want)
+		}
+	}
+}
+
 // What overlapd does not do is left out by name, and the others go on.
 func TestLeftOut(t *testing.T) {
 	for config, why := range map[string]string{
@@ -240,7 +268,6 @@ func TestLeftOut(t *testing.T) {
 		`input [{ name: "input" reshape { shape: [16] } }]`:                                          "reshape (line 1): clients send another shape",
 		`input [{ name: "input" allow_ragged_batch: true }]`:                                         "allow_ragged_batch of \"input\"",
 		"batch_input [{ kind: BATCH_ELEMENT_COUNT }]":                                                "batch_input (line 1)",
-		"model_operations { op_library_filename: \"x.so\" }":                                         "model_operations (line 1)",
 		"model_repository_agents { agents [ { name: \"checksum\" } ] }":                              "model_repository_agents (line 1)",
 		"optimization { x { y [ { reshape: 1 } ] } }\nmodel_transaction_policy { decoupled: false }": "",
 	} {
