@@ -79,7 +79,7 @@ func (w *world) step() {
 			w.pending[id] = true
 			w.Seen(w.now, id, 1, true)
 		} else if a := w.Ask(w.now, id, w.models[id].Target); a.Wait {
-			if w.State(id) != Waiting && w.State(id) != Loading {
+			if s := w.State(id); s != Waiting && s != Loading && s != Leaving {
 				w.t.Fatalf("a query waits for model %d in state %d", id, w.State(id))
 			}
 		} else if a.After <= 0 && w.models[id].Bytes <= w.limit {

@@ -93,7 +93,8 @@ type Step struct {
 // Answer is what becomes of a query for a model that is not in memory. A query that waits is in time
 // if the model is loaded as predicted. After is the predicted time until the model is loaded. For a
 // query that does not wait it is when to try again, or 0 if the model is larger than the memory. If no
-// memory becomes free, a model that queries wait for may be on disk again without a load.
+// memory becomes free, a model that queries wait for may be on disk again without a load. Queries that
+// wait while it leaves ask again when it is gone.
 type Answer struct {
 	Wait  bool
 	After time.Duration
@@ -202,6 +203,14 @@ func (s *Set) Taken(id int) int64 {
 	return 0
 }
 
+// Bytes returns how many bytes a model takes when it is loaded, as far as that is known.
+func (s *Set) Bytes(id int) int64 {
+	if e := s.models[id]; e != nil {
+		return e.Bytes
+	}
+	return 0
+}
+
 // Used returns how many bytes are taken, and how many there are.
 func (s *Set) Used() (used, limit int64) { return s.used, s.limit }
 
@@ -223,6 +232,10 @@ func (s *Set) Ask(now time.Duration, id int, slack time.Duration) Answer {
 		return Answer{}
 	}
 	s.advance(now)
+	if e.state == Leaving {
+		after := s.until(now, e)
+		return Answer{Wait: within(after, slack), After: after}
+	}
 	a := s.ask(now, e, slack)
 	e.open = e.open || a.Wait
 	// The query itself is counted last: a rate that is looked at only when a query has just come would
@@ -245,8 +258,6 @@ func (s *Set) ask(now time.Duration, e *entry, slack time.Duration) Answer {
 		return Answer{Wait: true}
 	case Waiting, Loading:
 		return Answer{Wait: inTime, After: after}
-	case Leaving:
-		return Answer{After: after}
 	}
 	switch {
 	case e.Bytes > s.limit:
