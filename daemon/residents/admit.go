@@ -24,7 +24,7 @@ func New(o Options) *Set {
 	r := &Set{
 		Options: o, onDemand: c.Models.Load == config.LoadOnDemand, epoch: time.Now(), poke: make(chan struct{}, 1),
 		set:   residency.New(memory, config.MaxServices, loadsAtOnce),
-		named: map[string]*resident{}, byID: map[int]*resident{}, zoo: map[string]int64{},
+		named: map[string]*resident{}, byID: map[int]*resident{}, zoo: map[string]int64{}, bytes: processBytes,
 	}
 	r.scales.bytes, r.scales.load = 1, 1
 	return r
@@ -68,6 +68,7 @@ func (r *Set) Forget(name string) {
 		delete(r.named, name)
 		delete(r.byID, m.id)
 		r.set.Delete(m.id)
+		m.settle()
 	}
 	r.mu.Unlock()
 	if m != nil {

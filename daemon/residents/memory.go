@@ -38,11 +38,11 @@ func (r *Set) expect(c *config.Service) residency.Model {
 		target = math.MaxInt64
 	}
 	load := expectedLoad + time.Duration(float64(size)/weightsRate*float64(time.Second))
-	return residency.Model{
-		Target: target,
-		Bytes:  int64(r.scales.bytes * (expectedBytes + weightsFactor*float64(size))),
-		Load:   time.Duration(r.scales.load * float64(load)),
-	}
+	bytes := int64(r.scales.bytes * (expectedBytes + weightsFactor*float64(size)))
+	// A guess must not keep a model from ever being loaded, but one whose file alone is larger than the
+	// memory is never tried.
+	_, limit := r.set.Used()
+	return residency.Model{Target: target, Bytes: min(bytes, max(limit, size)), Load: time.Duration(r.scales.load * float64(load))}
 }
 
 // modelBytes returns the size of a model file with its external data, as far as that is known without

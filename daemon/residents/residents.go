@@ -21,9 +21,18 @@ import (
 	"github.com/overlapd/overlapd/overlap/residency"
 )
 
+// backend is a [loop.Backend]. Tests replace it.
+type backend interface {
+	Services() []*query.Service
+	Service(name []byte) *query.Service
+	Workers(device int) loop.Workers
+	Rest(gone chan struct{}, sleeper query.Sleeper, list ...config.Service) bool
+	Forget(name string) bool
+}
+
 // Options is what a set of residents is made of.
 type Options struct {
-	Backend *loop.Backend
+	Backend backend
 	Log     zerolog.Logger
 
 	// Config returns the configuration in effect.
@@ -50,6 +59,9 @@ type Set struct {
 	Options
 	onDemand bool
 	epoch    time.Time
+
+	// bytes returns the memory of a process, 0 if it is not known.
+	bytes func(pid int) int64
 
 	// changing is held by a reload, and shared by loads and evictions.
 	changing sync.RWMutex
@@ -80,14 +92,24 @@ type resident struct {
 	id   int
 	name string
 
-	// settled is closed when a load or an eviction has ended, and replaced. fault is why the last load
-	// failed.
+	// settled is closed, and replaced, when a load or an eviction has ended, when the model no longer
+	// waits to be loaded, and when the service is removed. fault is why the last load failed.
 	settled chan struct{}
 	fault   error
 
-	// waiting is how many queries wait for the model, and counted how many there had been of it.
-	waiting int
-	counted uint64
+	// waiting is how many queries wait for the model, requests how many requests to load or unload it,
+	// and counted how many queries there had been of it.
+	waiting, requests int
+	counted           uint64
+
+	// arriving is until when the queries that waited for the last load may take to reach the service:
+	// before the first of them has, the model counts as in use. known is how many queries the service
+	// had answered before.
+	arriving time.Duration
+	known    uint64
+
+	// reached is how often a load and an eviction have ended, by the state that the model had then.
+	reached [residency.InMemory + 1]int
 
 	keep   bool // it is loaded at the start, and stays
 	loaded bool // it was once, so that its memory and time are known

@@ -2,11 +2,13 @@ package residents
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/overlap/residency"
 )
@@ -33,6 +35,9 @@ func (r *Set) Known(s *query.Service) (*query.Signature, *query.Error) {
 
 // unloadable is what a query gets whose model cannot be loaded.
 func unloadable(name string, err error, again time.Duration) *query.Error {
+	if errors.Is(err, loop.ErrEnded) {
+		return query.ErrDraining
+	}
 	return &query.Error{Status: http.StatusServiceUnavailable, Reason: query.ReasonGivenUp, RetryAfter: again,
 		Message: fmt.Sprintf("the model of service %s could not be loaded: %v", name, err)}
 }
@@ -41,6 +46,12 @@ func unloadable(name string, err error, again time.Duration) *query.Error {
 func loading(name string, after time.Duration) *query.Error {
 	return &query.Error{Status: http.StatusServiceUnavailable, Reason: query.ReasonLoading, RetryAfter: max(after, time.Millisecond),
 		Message: fmt.Sprintf("the model of service %s is not in memory, and would be too late for this query: try again in %v", name, after.Round(time.Millisecond))}
+}
+
+// tooLarge is what a query gets whose model takes more memory than there is for all of them.
+func (r *Set) tooLarge(m *resident) *query.Error {
+	_, limit := r.set.Used()
+	return query.Unavailable(query.ReasonNoMemory, fmt.Sprintf("the model of service %s takes %d MiB, but there are %d MiB for all models: raise memory", m.name, r.set.Bytes(m.id)>>20, limit>>20))
 }
 
 // Wake implements [query.Sleeper]. The caller holds nothing but its request, whose body is not read
@@ -54,9 +65,7 @@ func (r *Set) Wake(s *query.Service, arrival time.Time, left <-chan struct{}) *q
 	if c := r.Config(); c.Service(s.Name) != nil && !c.Service(s.Name).BestEffort {
 		slack = time.Until(arrival.Add(s.QoSTarget))
 	}
-	if time.Since(time.Unix(0, r.counted.Load())) > countedFor {
-		r.count(false)
-	}
+	r.refresh()
 	r.mu.Lock()
 	m := r.named[s.Name]
 	if m == nil {
@@ -71,8 +80,11 @@ func (r *Set) Wake(s *query.Service, arrival time.Time, left <-chan struct{}) *q
 		r.mu.Unlock()
 		return nil
 	case !answer.Wait && m.fault != nil && state == residency.OnDisk:
-		r.mu.Unlock()
+		defer r.mu.Unlock()
 		return unloadable(s.Name, m.fault, answer.After)
+	case answer.After == 0 && state == residency.OnDisk:
+		defer r.mu.Unlock()
+		return r.tooLarge(m)
 	case !answer.Wait:
 		r.mu.Unlock()
 		r.look()
@@ -111,52 +123,72 @@ func (r *Set) Wake(s *query.Service, arrival time.Time, left <-chan struct{}) *q
 
 // Load has the model of a service loaded by request, and waits for it.
 func (r *Set) Load(ctx context.Context, name string) *query.Error {
-	return r.want(ctx, name, residency.InMemory, func(id int) bool { return r.set.Load(r.now(), id) })
+	return r.want(ctx, name, residency.InMemory)
 }
 
 // Unload has the model of a service evicted by request, and waits for it.
 func (r *Set) Unload(ctx context.Context, name string) *query.Error {
-	return r.want(ctx, name, residency.OnDisk, func(id int) bool {
-		r.set.Evict(r.now(), id)
-		return true
-	})
+	return r.want(ctx, name, residency.OnDisk)
 }
 
-// want asks for a state of a model and waits until it is reached. It may take several turns: a model
-// that is being evicted must be gone before it is loaded.
-func (r *Set) want(ctx context.Context, name string, state residency.State, ask func(id int) bool) *query.Error {
+// want asks for a state of a model and waits until it was reached, which another request may have ended
+// again. It asks again after each load and eviction: a model that leaves memory cannot be loaded before
+// it is gone, and one that loads cannot be evicted before it is there.
+func (r *Set) want(ctx context.Context, name string, state residency.State) *query.Error {
+	r.count(false) // a model whose queries were answered a moment ago may go for another one
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	m := r.named[name]
-	switch {
-	case m == nil:
-		r.mu.Unlock()
-		return query.NotFound("unknown model %q", query.Cut(name))
-	case m.keep && state == residency.OnDisk:
-		r.mu.Unlock()
+	if m != nil && m.keep && state == residency.OnDisk {
 		return query.Invalid("service %s has keep = true or variants: it stays in memory", name)
 	}
-	asked := m.keep || r.set.State(m.id) == state || ask(m.id)
-	for asked && !m.keep && r.set.State(m.id) != state {
-		settled := m.settled
-		r.mu.Unlock()
-		r.look()
-		select {
-		case <-settled:
-		case <-ctx.Done():
-			return query.Unavailable(query.ReasonCancelled, "the client disconnected; the request is carried out all the same")
-		case <-r.Life.Done():
-			return query.ErrDraining
+	if m == nil {
+		return query.NotFound("unknown model %q", query.Cut(name))
+	}
+	for before := m.reached; ; {
+		now := r.set.State(m.id)
+		switch {
+		case r.named[name] != m: // a reload has removed it
+			return query.NotFound("unknown model %q", query.Cut(name))
+		case now == state, m.keep, m.reached[state] != before[state]:
+			return nil
+		case state == residency.OnDisk:
+			r.set.Evict(r.now(), m.id)
+			if r.set.State(m.id) == residency.OnDisk { // it has not begun to load
+				m.settle()
+				return nil
+			}
+		case now != residency.Leaving && !r.set.Load(r.now(), m.id):
+			used, limit := r.set.Used()
+			return query.Unavailable(query.ReasonNoMemory, fmt.Sprintf("no memory for the model of service %s: models take %d of %d MiB; unload another one, or raise memory", name, used>>20, limit>>20))
+		case now == residency.OnDisk:
+			m.fault = nil // of an earlier load
 		}
-		r.mu.Lock()
+		if err := r.settled(ctx, m); err != nil {
+			return err
+		}
 		if m.fault != nil && state == residency.InMemory {
-			defer r.mu.Unlock()
 			return unloadable(name, m.fault, 0)
 		}
 	}
-	used, limit := r.set.Used()
+}
+
+// settled waits until a model has settled, without the lock, which the caller holds.
+func (r *Set) settled(ctx context.Context, m *resident) *query.Error {
+	settled := m.settled
+	m.requests++
 	r.mu.Unlock()
-	if !asked {
-		return query.Unavailable(query.ReasonNoMemory, fmt.Sprintf("no memory for the model of service %s: models take %d of %d MiB; unload another one, or raise memory", name, used>>20, limit>>20))
+	defer func() {
+		r.mu.Lock()
+		m.requests--
+	}()
+	r.look()
+	select {
+	case <-settled:
+	case <-ctx.Done():
+		return query.Unavailable(query.ReasonCancelled, "the client disconnected; the request is carried out all the same")
+	case <-r.Life.Done():
+		return query.ErrDraining
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ const (
 	// long that is good enough to choose whom to evict: a model with open queries must stay.
 	// weighEvery is how often their memory is measured: the kernel goes through all of it for that.
 	lookEvery  = time.Second
-	countedFor = 20 * time.Millisecond
+	countedFor = time.Millisecond
 	weighEvery = 10 * time.Second
 
 	// takeTime is how long freeing the memory of an evicted model may take. Its queries are answered
@@ -42,11 +42,13 @@ func (r *Set) Run() {
 		case <-r.Life.Done():
 			return
 		case <-r.poke:
+			r.refresh()
 		case <-tick.C:
 			weigh := r.now()-weighed >= weighEvery
 			if r.count(weigh); weigh {
 				weighed = r.now()
 			}
+			r.release()
 		}
 		r.mu.Lock()
 		for {
@@ -74,6 +76,25 @@ func (r *Set) Hold() (release func()) {
 	return r.changing.Unlock
 }
 
+// release has queries and requests ask again whose models no longer wait to be loaded, since no memory
+// became free for them.
+func (r *Set) release() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.named {
+		if m.waiting+m.requests > 0 && r.set.State(m.id) == residency.OnDisk {
+			m.settle()
+		}
+	}
+}
+
+// refresh counts the queries of the models in memory, unless that was done a moment ago.
+func (r *Set) refresh() {
+	if time.Since(time.Unix(0, r.counted.Load())) > countedFor {
+		r.count(false)
+	}
+}
+
 // count tells the set of the queries of the models that are in memory, and of how much they take.
 func (r *Set) count(weigh bool) {
 	r.counted.Store(time.Now().UnixNano())
@@ -81,8 +102,7 @@ func (r *Set) count(weigh bool) {
 		if s.Asleep != nil {
 			continue
 		}
-		counts, bytes := s.Stats.Counts(), int64(0)
-		total := counts.Success.Count + counts.Fail.Count
+		total, bytes := ended(s), int64(0)
 		r.mu.Lock()
 		m := r.named[s.Name]
 		first := m != nil && m.keep && r.set.State(m.id) == residency.OnDisk
@@ -93,8 +113,11 @@ func (r *Set) count(weigh bool) {
 		r.mu.Lock()
 		if m != nil {
 			if r.set.State(m.id) == residency.InMemory {
-				r.set.Seen(r.now(), m.id, int(max(total, m.counted)-m.counted), s.Users() > 0)
-				m.counted = total
+				if s.Users() > 0 || total > m.known || r.now() > m.arriving {
+					m.arriving = 0
+				}
+				r.set.Seen(r.now(), m.id, int(max(total, m.counted)-m.counted), s.Users() > 0 || m.arriving > 0)
+				m.counted = max(total, m.counted)
 			}
 			if bytes > 0 {
 				r.set.Loaded(r.now(), m.id, bytes)
@@ -104,12 +127,18 @@ func (r *Set) count(weigh bool) {
 	}
 }
 
+// ended returns how many queries of a service have ended. What is loaded in its place goes on counting.
+func ended(s *query.Service) uint64 {
+	counts := s.Stats.Counts()
+	return counts.Success.Count + counts.Fail.Count
+}
+
 // weigh returns the memory of the workers of a service, 0 if that is not known.
 func (r *Set) weigh(s *query.Service) (bytes int64) {
 	for _, one := range s.Each() {
 		for device := range r.Devices {
 			if worker, err := r.Backend.Workers(device).State(one.ID); err == nil {
-				bytes += processBytes(worker.PID)
+				bytes += r.bytes(worker.PID)
 			}
 		}
 	}
@@ -128,9 +157,9 @@ func (r *Set) load(m *resident) {
 	}
 	err := r.Options.Load(of)
 	r.changing.RUnlock()
-	bytes := int64(0)
+	bytes, known := int64(0), uint64(0)
 	if s := r.Backend.Service([]byte(m.name)); err == nil && s != nil {
-		bytes = r.weigh(s)
+		bytes, known = r.weigh(s), ended(s)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,8 +172,12 @@ func (r *Set) load(m *resident) {
 	} else {
 		r.loads++
 		m.loaded = true
+		m.reached[residency.InMemory]++
 		r.learn(&c, of, bytes, time.Since(began))
-		m.counted += uint64(m.waiting) // they were counted as they came
+		m.counted, m.known = known+uint64(m.waiting), known // they were counted as they came
+		if m.waiting > 0 {
+			m.arriving = r.now() + lookEvery
+		}
 		r.set.Loaded(r.now(), m.id, cmp.Or(bytes, r.expect(of).Bytes))
 		r.Log.Info().Str("service", m.name).Dur("took", time.Since(began).Round(time.Millisecond)).Int64("bytes", bytes).Msg("model loaded")
 	}
@@ -173,7 +206,7 @@ func (r *Set) evict(m *resident) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.evictions++
-	m.counted = 0
+	m.reached[residency.OnDisk]++
 	r.set.Gone(r.now(), m.id)
 	r.Log.Info().Str("service", m.name).Msg("model evicted")
 	m.settle()
