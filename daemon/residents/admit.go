@@ -46,7 +46,8 @@ func (r *Set) Admit(c *config.Config, services ...config.Service) bool {
 			r.named[name], r.byID[m.id] = m, m
 		}
 		m.fault, m.keep, m.loaded = nil, c.Stays(s), false
-		model := r.expect(s)
+		m.size = r.modelBytes(s.Model)
+		model := r.expect(s, m.size)
 		model.Keep = m.keep || !r.onDemand
 		r.set.Put(r.now(), m.id, model)
 		if now := r.Backend.Service([]byte(name)); !m.keep && (now == nil || now.Asleep != nil) {
@@ -87,8 +88,14 @@ func (r *Set) Show(s *status.Status) {
 	s.Memory = &status.Memory{UsedBytes: used, LimitBytes: limit, Loads: r.loads, Evictions: r.evictions, Failures: r.failures}
 	for i := range s.Services {
 		name, _, _ := strings.Cut(s.Services[i].Name, "/")
-		if m := r.named[name]; m != nil {
-			s.Services[i].State, s.Services[i].MemoryBytes = r.set.State(m.id).String(), r.set.Taken(m.id)
+		m := r.named[name]
+		if m == nil {
+			continue
+		}
+		to, state := &s.Services[i], r.set.State(m.id)
+		to.State, to.MemoryBytes = state.String(), r.set.Taken(m.id)
+		if m.fault != nil && state == residency.OnDisk {
+			to.State, to.Fault = status.StateFailed, m.fault.Error()
 		}
 	}
 }

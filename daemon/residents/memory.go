@@ -30,31 +30,35 @@ const (
 	learnedPart = 1.0 / 4
 )
 
-// expect returns what is expected of a model that was never loaded.
-func (r *Set) expect(c *config.Service) residency.Model {
-	size := r.modelBytes(c.Model)
+// expect returns what is expected of a model that was never loaded, whose file has a size. A guess must
+// not keep it from ever being loaded, so it is at most all memory.
+func (r *Set) expect(c *config.Service, size int64) residency.Model {
 	target := c.Target
 	if c.BestEffort {
 		target = math.MaxInt64
 	}
 	load := expectedLoad + time.Duration(float64(size)/weightsRate*float64(time.Second))
 	bytes := int64(r.scales.bytes * (expectedBytes + weightsFactor*float64(size)))
-	// A guess must not keep a model from ever being loaded, but one whose file alone is larger than the
-	// memory is never tried.
 	_, limit := r.set.Used()
-	return residency.Model{Target: target, Bytes: min(bytes, max(limit, size)), Load: time.Duration(r.scales.load * float64(load))}
+	return residency.Model{Target: target, Bytes: min(bytes, limit), Load: time.Duration(r.scales.load * float64(load))}
 }
 
 // modelBytes returns the size of a model file with its external data, as far as that is known without
 // reading it.
-func (r *Set) modelBytes(model string) (sum int64) {
-	if name, ok := strings.CutPrefix(model, config.ZooPrefix); ok {
-		if _, known := r.zoo[name]; !known {
-			e, _ := zoo.Lookup(name)
-			r.zoo[name] = e.Size()
-		}
-		return r.zoo[name]
+func (r *Set) modelBytes(model string) int64 {
+	name, ok := strings.CutPrefix(model, config.ZooPrefix)
+	if !ok {
+		return fileBytes(model)
 	}
+	if _, known := r.zoo[name]; !known {
+		e, _ := zoo.Lookup(name)
+		r.zoo[name] = e.Size()
+	}
+	return r.zoo[name]
+}
+
+// fileBytes is modelBytes of a model outside the zoo.
+func fileBytes(model string) (sum int64) {
 	for _, path := range []string{model, model + ".data", strings.TrimSuffix(model, filepath.Ext(model)) + ".data"} {
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 			sum += info.Size()
@@ -63,9 +67,30 @@ func (r *Set) modelBytes(model string) (sum int64) {
 	return sum
 }
 
+// resize takes note that the file of a model which is being loaded has another size than it had, and
+// expects of it what its new size suggests. It fails if that is more than all models may take.
+func (r *Set) resize(m *resident, c *config.Service) error {
+	if !config.IsPath(c.Model) {
+		return nil // what is in the zoo does not change
+	}
+	size := fileBytes(c.Model)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, limit := r.set.Used(); size > limit {
+		return fmt.Errorf("its file has %d MiB, but there are %d MiB for all models: raise memory", size>>20, limit>>20)
+	}
+	if size != m.size {
+		m.size = size
+		model := r.expect(c, size)
+		model.Keep = !r.onDemand
+		r.set.Put(r.now(), m.id, model)
+	}
+	return nil
+}
+
 // learn corrects what is expected of models that were never loaded, by one that just was.
-func (r *Set) learn(all *config.Config, c *config.Service, bytes int64, took time.Duration) {
-	expected := r.expect(c)
+func (r *Set) learn(all *config.Config, c *config.Service, size, bytes int64, took time.Duration) {
+	expected := r.expect(c, size)
 	correct := func(scale *float64, measured, expected float64) {
 		if measured > 0 && expected > 0 {
 			*scale *= math.Pow(measured/expected, learnedPart)
@@ -78,7 +103,7 @@ func (r *Set) learn(all *config.Config, c *config.Service, bytes int64, took tim
 	for i := range all.Services {
 		s := &all.Services[i]
 		if m := r.named[s.Name]; m != nil && !m.loaded && !m.keep {
-			model := r.expect(s)
+			model := r.expect(s, m.size)
 			model.Keep = !r.onDemand
 			r.set.Put(r.now(), m.id, model)
 		}

@@ -91,6 +91,7 @@ type Set struct {
 type resident struct {
 	id   int
 	name string
+	size int64 // of the model file
 
 	// settled is closed, and replaced, when a load or an eviction has ended, when the model no longer
 	// waits to be loaded, and when the service is removed. fault is why the last load failed.

@@ -27,7 +27,7 @@ func TestWhoWaits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake(t, 1, 1, nil)
 				defer f.stop()
-				predicted := f.expect(&f.config.Services[0]).Load
+				predicted := f.expect(&f.config.Services[0], 0).Load
 				f.mu.took["m0"] = predicted
 				began := time.Now()
 				err := f.askWithin("m0", time.Duration(1.3*float64(predicted))+of.slack)

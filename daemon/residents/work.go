@@ -155,7 +155,10 @@ func (r *Set) load(m *resident) {
 		r.changing.RUnlock()
 		return
 	}
-	err := r.Options.Load(of)
+	err := r.resize(m, of)
+	if err == nil {
+		err = r.Options.Load(of)
+	}
 	r.changing.RUnlock()
 	bytes, known := int64(0), uint64(0)
 	if s := r.Backend.Service([]byte(m.name)); err == nil && s != nil {
@@ -173,12 +176,12 @@ func (r *Set) load(m *resident) {
 		r.loads++
 		m.loaded = true
 		m.reached[residency.InMemory]++
-		r.learn(&c, of, bytes, time.Since(began))
+		r.learn(&c, of, m.size, bytes, time.Since(began))
 		m.counted, m.known = known+uint64(m.waiting), known // they were counted as they came
 		if m.waiting > 0 {
 			m.arriving = r.now() + lookEvery
 		}
-		r.set.Loaded(r.now(), m.id, cmp.Or(bytes, r.expect(of).Bytes))
+		r.set.Loaded(r.now(), m.id, cmp.Or(bytes, r.expect(of, m.size).Bytes))
 		r.Log.Info().Str("service", m.name).Dur("took", time.Since(began).Round(time.Millisecond)).Int64("bytes", bytes).Msg("model loaded")
 	}
 	m.settle()

@@ -243,8 +243,8 @@ type Service struct {
 	EngineSeconds float64 `json:"engine_seconds"`
 	DeviceSeconds float64 `json:"device_seconds,omitempty"`
 
-	// State is where the model is, and MemoryBytes what is accounted for it. Both are empty if all
-	// models are loaded at the start.
+	// State is where the model is, or StateFailed, with the reason as Fault, and MemoryBytes what is
+	// accounted for it. All are empty if all models are loaded at the start.
 	State       string `json:"state,omitempty"`
 	MemoryBytes int64  `json:"memory_bytes,omitempty"`
 
@@ -285,6 +285,9 @@ type Memory struct {
 	Evictions  uint64 `json:"evictions"`
 	Failures   uint64 `json:"failures"`
 }
+
+// StateFailed is the state of a model on disk whose last load has failed.
+const StateFailed = "failed"
 
 // Nonzero holds counts by reason. Its JSON omits those that are 0.
 type Nonzero map[string]uint64

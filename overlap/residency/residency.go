@@ -151,7 +151,8 @@ func New(bytes int64, places, loads int) *Set {
 	return &Set{limit: bytes, places: places, loads: max(loads, 1), models: map[int]*entry{}}
 }
 
-// Put adds a model, which is on disk, or changes what is known of one.
+// Put adds a model, which is on disk, or changes what is known of one. Of a model that is being loaded,
+// other bytes count at once.
 func (s *Set) Put(now time.Duration, id int, m Model) {
 	m.Bytes, m.Load = max(m.Bytes, 1), max(m.Load, 1)
 	e := s.models[id]
@@ -160,8 +161,11 @@ func (s *Set) Put(now time.Duration, id int, m Model) {
 		e = &entry{id: id, rate: rate{begun: s.unit()}}
 		s.models[id] = e
 	}
-	if e.state == Waiting && e.taken == 0 {
+	switch {
+	case e.state == Waiting && e.taken == 0:
 		s.promised += m.Bytes - e.Bytes
+	case e.state == Loading:
+		s.take(e, m.Bytes)
 	}
 	e.Model = m
 }
