@@ -28,7 +28,8 @@ func statusCommand() *cobra.Command {
 services are ready and meet their targets; top shows the same continuously.
 
 For each service it prints:
-  STATE, TARGET   ready, loading, overrun or failed; and the latency target
+  STATE, TARGET   ready, loading, overrun or failed, or where its model is; and the
+                  latency target
   P50, P99        latency of the last 256 queries
   MISSED          percentage of those that were late or not answered
   HEADROOM        time left before the deadline at p99, in % of the target, in the
@@ -116,10 +117,17 @@ func (s answers) document() *report.Document {
 			cells[1] = stateOf(&s.Overview, service)
 			cells = append(cells, r.Target.String(), short(r.P50), short(r.P99), missedOf(r), percentOf(load.Services[m.Name].Headroom), percentOf(load.Services[m.Name].DeviceSeconds/max(load.WindowSeconds, 1)), fmt.Sprint(service.Queued), memoryOf(service))
 		}
+		// Of a model that is not in memory nothing was measured recently.
+		if i >= 0 && at < 0 && s.Overview.Services[i].State != "" {
+			cells[1] = stateOf(&s.Overview, &s.Overview.Services[i])
+		}
 		t.Row(cells...)
 	}
 	// Recent latencies and totals are two tables: one number per column cannot be of both.
 	d.Table(t)
+	if m := s.Overview.Memory; m != nil {
+		d.Heading("%s; %d loads, %d evictions, %d failed loads", modelsText(&s.Overview), m.Loads, m.Evictions, m.Failures)
+	}
 	d.Heading("since the start:")
 	d.Table(sums)
 	addLoad(d, load)
@@ -247,7 +255,10 @@ func addGPUs(d *report.Document, o *status.Status) {
 	}
 	for _, s := range o.Services {
 		// A service that was given up waits for somebody to act, so the command is there to paste.
-		if s.Fault != "" {
+		switch {
+		case s.Fault != "" && s.State != "" && !s.Ready:
+			d.Heading("the model of %s could not be loaded: %s; the next query tries again", s.Name, s.Fault)
+		case s.Fault != "":
 			d.Heading("%s has failed permanently: %s; fix the cause, then run: overlapd restart %[1]s", s.Name, s.Fault)
 		}
 		if s.Cut != nil {

@@ -203,3 +203,44 @@ func TestStatusOfAPool(t *testing.T) {
 		}
 	}
 }
+
+// Of models that are not all in memory it is said where each is, how much memory they take, and why one
+// could not be loaded.
+func TestStatusOfModels(t *testing.T) {
+	var s answers
+	for name, state := range map[string]string{"warm": "in memory", "cold": "on disk", "bad": status.StateFailed, "next": "waiting"} {
+		s.Models = append(s.Models, modelStatus{Name: name})
+		s.Overview.Services = append(s.Overview.Services, status.Service{Name: name, State: state})
+	}
+	for i := range s.Overview.Services {
+		switch o := &s.Overview.Services[i]; o.Name {
+		case "warm":
+			o.Ready, o.MemoryBytes, o.ResidentBytes = true, 20<<20, 30<<20
+			s.Recent = append(s.Recent, timeline.Service{Name: "warm", Target: time.Second})
+		case "bad":
+			o.Fault = "the file is damaged"
+		}
+	}
+	s.Overview.Memory = &status.Memory{UsedBytes: 20 << 20, LimitBytes: 80 << 20, Loads: 7, Evictions: 6, Failures: 2}
+	var b strings.Builder
+	if err := s.document().WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"\nmodels: 1 failed, 1 on disk, 1 ready, 1 waiting; 20 of 80 MiB in use; 7 loads, 6 evictions, 2 failed loads\n",
+		"\nthe model of bad could not be loaded: the file is damaged; the next query tries again\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("there is no %q in\n%s", want, b.String())
+		}
+	}
+	for _, row := range []string{`warm +ready +1s .* 20 MiB`, `cold +on disk`, `bad +failed`, `next +waiting`} {
+		if !regexp.MustCompile(`(?m)^` + row + ` *$`).MatchString(b.String()) {
+			t.Errorf("there is no row %q in\n%s", row, b.String())
+		}
+	}
+	v := view{now: seen{Status: s}, width: 200}
+	if !strings.HasSuffix(v.summary(), "models: 1 failed, 1 on disk, 1 ready, 1 waiting; 20 of 80 MiB in use") {
+		t.Errorf("top says %s", v.summary())
+	}
+}

@@ -1,7 +1,9 @@
 package watching
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -61,11 +63,11 @@ func missedOf(s *timeline.Service) string {
 
 // memoryOf formats the memory of a service's worker.
 func memoryOf(s *status.Service) string {
-	return report.OrDash("%.0f MiB", float64(s.ResidentBytes)/(1<<20))
+	return report.OrDash("%.0f MiB", float64(cmp.Or(s.MemoryBytes, s.ResidentBytes))/(1<<20))
 }
 
 // stateOf names the state of a service: ready, overrun while an operator that does
-// not end keeps it, loading and how far, or failed.
+// not end keeps it, loading and how far, failed, or where its model is.
 func stateOf(o *status.Status, s *status.Service) string {
 	i := slices.IndexFunc(o.Loading, func(l status.Loading) bool { return l.Service == s.Name })
 	switch {
@@ -77,8 +79,27 @@ func stateOf(o *status.Status, s *status.Service) string {
 		return fmt.Sprintf("loading %.0f %%", 100*float64(o.Loading[i].Done)/float64(o.Loading[i].Total))
 	case i < 0 && s.Fault != "":
 		return "failed"
+	case i < 0 && s.State != "":
+		return s.State
 	}
 	return "loading"
+}
+
+// modelsText says where the models are that are not all in memory, and how much of it they take, "" if all
+// are loaded at the start.
+func modelsText(o *status.Status) string {
+	if o.Memory == nil {
+		return ""
+	}
+	counts := map[string]int{}
+	for i := range o.Services {
+		counts[stateOf(o, &o.Services[i])]++
+	}
+	var parts []string
+	for _, state := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[state], state))
+	}
+	return fmt.Sprintf("models: %s; %d of %d MiB in use", strings.Join(parts, ", "), o.Memory.UsedBytes>>20, o.Memory.LimitBytes>>20)
 }
 
 // losses returns how many queries of a service were lost since the start: late or

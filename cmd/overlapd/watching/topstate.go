@@ -85,7 +85,7 @@ var serviceColumns = []struct {
 	cell    func(*serviceRow) (text string, order float64)
 }{
 	{"SERVICE", 0, "in the order of the configuration", func(r *serviceRow) (string, float64) { return r.recent.Name, -float64(r.lane) }},
-	{"STATE   ", 4, "ready, overrun by an operator that does not end, loading, or failed", func(r *serviceRow) (string, float64) { return r.state, float64(len(r.state)) }},
+	{"STATE   ", 4, "ready, loading, overrun or failed, or where its model is", func(r *serviceRow) (string, float64) { return r.state, float64(len(r.state)) }},
 	{"TARGET", 6, "latency target", func(r *serviceRow) (string, float64) { return latency(r.recent.Target) }},
 	{"     P50", 5, "latency of the last 256 queries", func(r *serviceRow) (string, float64) { return latency(r.recent.P50) }},
 	{"     P99", 1, "latency of the same; red if above the target", func(r *serviceRow) (string, float64) { return latency(r.recent.P99) }},
@@ -95,7 +95,9 @@ var serviceColumns = []struct {
 	{"HEADROOM", 9, "time left before the deadline at p99, in % of the target, in the last minute", func(r *serviceRow) (string, float64) { return percentOf(r.headroom), -r.headroom }},
 	{"QUEUE", 3, "queued queries", func(r *serviceRow) (string, float64) { return count(r.service.Queued) }},
 	{"DONE/S", 7, "queries answered per second", func(r *serviceRow) (string, float64) { return report.OrDash("%.0f", r.rate), r.rate }},
-	{"  MEMORY", 10, "memory of its worker process", func(r *serviceRow) (string, float64) { return memoryOf(&r.service), float64(r.service.ResidentBytes) }},
+	{"  MEMORY", 10, "memory of its worker process", func(r *serviceRow) (string, float64) {
+		return memoryOf(&r.service), float64(cmp.Or(r.service.MemoryBytes, r.service.ResidentBytes))
+	}},
 	{"LATELY      ", 11, "queries answered in time, a bar for five seconds, newest on the right", func(r *serviceRow) (string, float64) { return sparkline(r.inTime, recentSteps), stats.Mean(r.inTime) }},
 	{"  LOST", 8, "queries late or not answered since the start", func(r *serviceRow) (string, float64) { return count(losses(&r.service)) }},
 	{"WHY", 12, "reasons for lost queries, most frequent first", func(r *serviceRow) (string, float64) { return whyLost(&r.service), float64(losses(&r.service)) }},

@@ -196,6 +196,9 @@ func (v *view) summary() string {
 	if f := o.Predictor.File; f != nil {
 		text += fmt.Sprintf(", error %.1f %%", f.MAPE)
 	}
+	if models := modelsText(o); models != "" {
+		text += "  " + models
+	}
 	return text
 }
 

@@ -55,8 +55,8 @@ function showLink() {
     say = "The scheduler does not respond: see the log of the daemon.";
     bad = true;
   } else if (now.overview) {
-    const waits = now.overview.services.filter(s => !s.ready), loading = waits.filter(s => !s.fault);
-    const faults = waits.filter(s => s.fault).map(s => s.name + " has failed permanently: " + s.fault + ".");
+    const waits = now.overview.services.filter(s => !s.ready), loading = waits.filter(s => !s.fault && (!s.state || s.state === "loading"));
+    const faults = waits.filter(s => s.fault).map(s => (s.state ? "The model of " + s.name + " could not be loaded: " : s.name + " has failed permanently: ") + s.fault + ".");
     bad = faults.length > 0;
     say = [...faults, ...(loading.length > 0 ? ["Loading: " + loading.map(s => s.name).join(", ") + "."] : [])].join(" ");
   }

@@ -38,6 +38,7 @@ function showOverview(o, recent) {
   if (o.load.devices) facts.push(["demand", o.load.devices_demanded.toFixed(2) + NEAR + "of" + NEAR + o.load.devices.length + (o.load.devices.length === 1 ? " device" : " devices")]);
   if (o.plans.made > 0) facts.push(["chosen ahead", percent(o.plans.kept / Math.max(1, o.rounds), 0)]);
   if (o.predictor.file) facts.push(["prediction error", o.predictor.file.mape_test.toFixed(1) + NEAR + "%"]);
+  if (o.memory) facts.push(["models in memory", o.services.filter(s => s.state === "in memory").length + " of " + o.services.length + ", " + mib(o.memory.used_bytes) + " of " + mib(o.memory.limit_bytes)]);
   facts.push(...deviceFacts(o));
   byId("facts").replaceChildren(...facts.map(([name, value]) => html("div", {}, html("dt", {}, name), html("dd", {}, value))));
   byId("memory").hidden = !o.services.some(s => s.resident_bytes > 0);
@@ -68,7 +69,7 @@ function serviceRow(s, i, recent, load) {
   const share = recent.recent ? recent.recent_missed / recent.recent : 0;
   const speed = rate(perSecond(h => h.finished[i] || 0));
   const late = recent.p99_ns > target ? "bad" : "";
-  const state = s.ready ? (s.best_effort ? "best effort" : "") : s.fault ? "failed" : "loading";
+  const state = s.ready ? (s.best_effort ? "best effort" : "") : s.fault ? "failed" : s.state || "loading";
   return html("tr", { class: s.ready ? colour(i) : colour(i) + " down" },
     html("td", {},
       html("div", { class: "name" }, html("i", {}), html("span", { title: variantOf(s) }, s.name), state ? html("span", { class: s.fault ? "badge warn" : "badge", title: s.fault }, state) : null),
@@ -82,7 +83,7 @@ function serviceRow(s, i, recent, load) {
     html("td", { class: "n wide", title: load ? load.device_seconds.toFixed(1) + " s of device time in the last minute" : "" }, load ? percent(load.headroom, 0) : "–"),
     html("td", { class: "n wide soft", title: losses(s) }, count(lost) + " of " + count(s.finished + unanswered)),
     html("td", { class: "n" }, count(s.queued) + (s.paused ? " +" + s.paused : "")),
-    html("td", { class: "n wide", hidden: byId("memory").hidden, title: "intermediates: " + mib(s.intermediate_bytes) }, mib(s.resident_bytes)));
+    html("td", { class: "n wide", hidden: byId("memory").hidden, title: "intermediates: " + mib(s.intermediate_bytes) }, mib(s.memory_bytes || s.resident_bytes)));
 }
 
 // variantOf says how accurate a variant is, and on the first how the one is selected that answers.
