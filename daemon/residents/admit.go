@@ -46,10 +46,7 @@ func (r *Set) Admit(c *config.Config, services ...config.Service) bool {
 			r.named[name], r.byID[m.id] = m, m
 		}
 		m.fault, m.keep, m.loaded = nil, c.Stays(s), false
-		m.size = r.modelBytes(s.Model)
-		model := r.expect(s, m.size)
-		model.Keep = m.keep || !r.onDemand
-		r.set.Put(r.now(), m.id, model)
+		r.expectAgain(m, s, r.modelBytes(s.Model))
 		if now := r.Backend.Service([]byte(name)); !m.keep && (now == nil || now.Asleep != nil) {
 			sleep = append(sleep, *s)
 		}

@@ -26,6 +26,9 @@ const (
 	weightsFactor = 1.5   // packed weights and intermediates besides the weights themselves
 	weightsRate   = 200e6 // bytes a second
 
+	// reconsiderAfter is how long a model is not loaded that took more than all memory.
+	reconsiderAfter = time.Minute
+
 	// learnedPart is the weight of the last load in the correction: a busy moment must not decide it.
 	learnedPart = 1.0 / 4
 )
@@ -80,12 +83,17 @@ func (r *Set) resize(m *resident, c *config.Service) error {
 		return fmt.Errorf("its file has %d MiB, but there are %d MiB for all models: raise memory", size>>20, limit>>20)
 	}
 	if size != m.size {
-		m.size = size
-		model := r.expect(c, size)
-		model.Keep = !r.onDemand
-		r.set.Put(r.now(), m.id, model)
+		r.expectAgain(m, c, size)
 	}
 	return nil
+}
+
+// expectAgain forgets what a model took when it was loaded last, since its file has another size now.
+func (r *Set) expectAgain(m *resident, c *config.Service, size int64) {
+	m.size = size
+	model := r.expect(c, size)
+	model.Keep = m.keep || !r.onDemand
+	r.set.Put(r.now(), m.id, model)
 }
 
 // learn corrects what is expected of models that were never loaded, by one that just was.
@@ -103,9 +111,7 @@ func (r *Set) learn(all *config.Config, c *config.Service, size, bytes int64, to
 	for i := range all.Services {
 		s := &all.Services[i]
 		if m := r.named[s.Name]; m != nil && !m.loaded && !m.keep {
-			model := r.expect(s, m.size)
-			model.Keep = !r.onDemand
-			r.set.Put(r.now(), m.id, model)
+			r.expectAgain(m, s, m.size)
 		}
 	}
 }

@@ -112,6 +112,9 @@ type resident struct {
 	// reached is how often a load and an eviction have ended, by the state that the model had then.
 	reached [residency.InMemory + 1]int
 
+	// measured is when the model was loaded last, or reconsidered.
+	measured time.Duration
+
 	keep   bool // it is loaded at the start, and stays
 	loaded bool // it was once, so that its memory and time are known
 }

@@ -546,3 +546,33 @@ func TestModelThatGrows(t *testing.T) {
 		}
 	})
 }
+
+// A model that takes more than all memory answers the queries that waited for it, goes, and is tried again
+// after a minute.
+func TestModelLargerThanMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, 1, 1, nil)
+		defer f.stop()
+		takes := func(bytes int64) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.mu.bytes[1] = bytes
+		}
+		takes(2 * modelBytes)
+		if err := f.ask("m0"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * lookEvery)
+		f.says(f.ask("m0"), query.ReasonNoMemory, "takes 96 MiB, but there are 48 MiB for all models: raise memory")
+		takes(modelBytes)
+		time.Sleep(reconsiderAfter)
+		f.wants(f.ask("m0"), query.ReasonNoMemory)
+		if err := f.ask("m0"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * lookEvery)
+		if f.state("m0") != residency.InMemory.String() {
+			t.Errorf("m0 is %s", f.state("m0"))
+		}
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/overlap/residency"
@@ -54,6 +55,28 @@ func (r *Set) tooLarge(m *resident) *query.Error {
 	return query.Unavailable(query.ReasonNoMemory, fmt.Sprintf("the model of service %s takes %d MiB, but there are %d MiB for all models: raise memory", m.name, r.set.Bytes(m.id)>>20, limit>>20))
 }
 
+// reconsider has a model that took more than all memory loaded for the next query if its file has changed
+// since, or if a minute has passed: what was measured may have been a peak.
+func (r *Set) reconsider(m *resident) {
+	c := r.Config()
+	of := c.Service(m.name)
+	if of == nil {
+		return
+	}
+	r.mu.Lock()
+	size := m.size
+	r.mu.Unlock()
+	if config.IsPath(of.Model) {
+		size = fileBytes(of.Model)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if size != m.size || r.now()-m.measured > reconsiderAfter {
+		m.measured = r.now()
+		r.expectAgain(m, of, size)
+	}
+}
+
 // Wake implements [query.Sleeper]. The caller holds nothing but its request, whose body is not read
 // yet: of a thousand queries that wait, a thousand goroutines are all there is. At most as many wait
 // for a model as may wait in its queue.
@@ -83,8 +106,10 @@ func (r *Set) Wake(s *query.Service, arrival time.Time, left <-chan struct{}) *q
 		defer r.mu.Unlock()
 		return unloadable(s.Name, m.fault, answer.After)
 	case answer.After == 0 && state == residency.OnDisk:
-		defer r.mu.Unlock()
-		return r.tooLarge(m)
+		err := r.tooLarge(m)
+		r.mu.Unlock()
+		r.reconsider(m)
+		return err
 	case !answer.Wait:
 		r.mu.Unlock()
 		r.look()

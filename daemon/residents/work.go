@@ -174,7 +174,7 @@ func (r *Set) load(m *resident) {
 		}
 	} else {
 		r.loads++
-		m.loaded = true
+		m.loaded, m.measured = true, r.now()
 		m.reached[residency.InMemory]++
 		r.learn(&c, of, m.size, bytes, time.Since(began))
 		m.counted, m.known = known+uint64(m.waiting), known // they were counted as they came
