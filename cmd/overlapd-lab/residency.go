@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,6 +20,7 @@ func residencyCommand() *cobra.Command {
 	sc := residency.Default()
 	grid := residency.Grid{Seeds: 1}
 	var out tables
+	var picture string
 	memory, rate := float64(sc.Memory)/gigabyte, sc.Rate/gigabyte
 	cmd := &cobra.Command{
 		Use:   "residency",
@@ -51,13 +53,23 @@ The policies are
   fixed          keeps the models with the most queries per byte, known in advance`,
 		Example: `  overlapd-lab residency
   overlapd-lab residency --models 30 --memory 8 --start 2s --load 0.1,0.3 --short 0.5 --seeds 5
-  overlapd-lab residency --policies overlapd,lru --start 0 --json`,
+  overlapd-lab residency --policies overlapd,lru --start 0 --json
+  overlapd-lab residency --models 12 --memory 2 --start 2s --load 0.002 --duration 24h \
+      --policies overlapd,lru --short 0.5 --picture day.svg`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Both flags are in the units in which people think of devices.
 			sc.Memory, sc.Rate = int64(memory*gigabyte), rate*gigabyte
 			if len(grid.Policies) == 0 {
 				grid.Policies = residency.Policies()
+			}
+			if picture != "" {
+				sc.Load, sc.Short = grid.Loads[0], grid.Short[0]
+				chart, err := residency.Picture(sc, grid.Policies)
+				if err != nil {
+					return err
+				}
+				return os.WriteFile(picture, chart.File(), 0o644)
 			}
 			show, end := cli.Bar()
 			results, err := grid.Run(sc, func(done float64) { show("simulating", done) })
@@ -94,6 +106,7 @@ The policies are
 	f.DurationVar(&sc.WarmUp, "warm-up", sc.WarmUp, "virtual time before that")
 	f.Uint64Var(&sc.Seed, "seed", sc.Seed, "first seed of all random choices")
 	f.IntVar(&grid.Seeds, "seeds", grid.Seeds, "number of seeds of which the mean is taken")
+	f.StringVar(&picture, "picture", "", "draw when models are in memory, at the first load and fraction of short targets, to this SVG `file`, instead of tables")
 	out.Flags(f)
 	return cmd
 }

@@ -25,6 +25,11 @@ type Result struct {
 
 // Run simulates a scenario under the policy of this name.
 func Run(sc Scenario, name string) (Result, error) {
+	return simulate(sc, name, func(time.Duration, int, bool) {})
+}
+
+// simulate is Run, and reports each model that is loaded or evicted.
+func simulate(sc Scenario, name string, changed func(at time.Duration, id int, loaded bool)) (Result, error) {
 	w, err := newWorld(sc)
 	if err != nil {
 		return Result{}, err
@@ -34,12 +39,15 @@ func Run(sc Scenario, name string) (Result, error) {
 		return Result{}, err
 	}
 	r := &run{
-		world: w, policy: p, noise: rand.New(rand.NewPCG(sc.Seed, randomLoads)), free: never, loaded: never,
+		world: w, policy: p, changed: changed, noise: rand.New(rand.NewPCG(sc.Seed, randomLoads)), free: never, loaded: never,
 		waiting: make([][]query, len(w.models)), open: make([]int, len(w.models)),
 	}
 	// As in the daemon, a policy knows of a model what is predicted, and nothing of its popularity.
 	for i, m := range w.models {
 		p.Put(0, i, residency.Model{Target: m.target - m.exec, Bytes: m.bytes, Load: m.load})
+		if p.State(i) == residency.InMemory {
+			changed(0, i, true)
+		}
 	}
 	r.all()
 	result := r.sum
@@ -57,10 +65,12 @@ const never = time.Duration(math.MaxInt64)
 
 // run is a simulation in progress.
 type run struct {
-	world  *world
-	policy policy
-	noise  *rand.Rand // of load times
-	sum    Result     // counts of queries that arrive, and of steps that begin, after the warm-up
+	world   *world
+	policy  policy
+	changed func(at time.Duration, id int, loaded bool) // is called for each model that comes or goes
+
+	noise *rand.Rand // of load times
+	sum   Result     // counts of queries that arrive, and of steps that begin, after the warm-up
 
 	queue   byDeadline // of the device
 	running query
@@ -127,6 +137,7 @@ func (r *run) arrive(q query) {
 // ready takes in that a model is loaded.
 func (r *run) ready(now time.Duration, id int) {
 	r.policy.Loaded(now, id, r.world.models[id].bytes)
+	r.changed(now, id, true)
 	for _, q := range r.waiting[id] {
 		heap.Push(&r.queue, q)
 	}
@@ -164,6 +175,7 @@ func (r *run) act(now time.Duration) {
 		}
 		if !step.Load {
 			r.policy.Gone(now, step.Model)
+			r.changed(now, step.Model, false)
 			r.measured(&r.sum.Evictions, now, 1)
 			continue
 		}
