@@ -10,7 +10,6 @@ package residents
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -68,9 +67,6 @@ type Set struct {
 
 	// poke says that something may have to be done.
 	poke chan struct{}
-
-	// counted is when count was called last, in Unix nanoseconds.
-	counted atomic.Int64
 
 	mu    sync.Mutex
 	set   *residency.Set

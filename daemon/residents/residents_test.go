@@ -96,7 +96,7 @@ func TestNeverEvicted(t *testing.T) {
 					t.Error("a model was evicted that stays")
 				}
 				for _, since := range held[s.Name] {
-					if ran := time.Since(since); ran > countedFor {
+					if ran := time.Since(since); ran > 0 {
 						t.Errorf("seed %d: %s was evicted while a query of it ran for %v", seed, s.Name, ran)
 					}
 				}
@@ -420,7 +420,7 @@ func TestQueryReachesItsModel(t *testing.T) {
 		if err := s.Asleep.Wake(s, time.Now(), nil); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * countedFor)
+		time.Sleep(time.Millisecond)
 		f.wants(f.ask("m1"), query.ReasonLoading)
 		if f.state("m0") != "in memory" {
 			t.Errorf("m0 is %s", f.state("m0"))
@@ -472,7 +472,7 @@ func TestLoadAfterQueries(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		if err := f.run("m0", nil, func() { time.Sleep(lookEvery + countedFor/2) }); err != nil {
+		if err := f.run("m0", nil, func() { time.Sleep(lookEvery + time.Microsecond) }); err != nil {
 			t.Fatal(err)
 		}
 		if err := f.Set.Load(t.Context(), "m1"); err != nil {

@@ -88,7 +88,7 @@ func (r *Set) Wake(s *query.Service, arrival time.Time, left <-chan struct{}) *q
 	if c := r.Config(); c.Service(s.Name) != nil && !c.Service(s.Name).BestEffort {
 		slack = time.Until(arrival.Add(s.QoSTarget))
 	}
-	r.refresh()
+	r.count(false) // a model whose queries were answered a moment ago may go for this one
 	r.mu.Lock()
 	m := r.named[s.Name]
 	if m == nil {

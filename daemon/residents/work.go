@@ -11,11 +11,10 @@ import (
 )
 
 const (
-	// lookEvery is how often the queries of the models in memory are counted, and countedFor for how
-	// long that is good enough to choose whom to evict: a model with open queries must stay.
-	// weighEvery is how often their memory is measured: the kernel goes through all of it for that.
+	// lookEvery is how often the queries of the models in memory are counted, besides whenever one might
+	// be evicted. weighEvery is how often their memory is measured: the kernel goes through all of it for
+	// that.
 	lookEvery  = time.Second
-	countedFor = time.Millisecond
 	weighEvery = 10 * time.Second
 
 	// takeTime is how long freeing the memory of an evicted model may take. Its queries are answered
@@ -42,7 +41,7 @@ func (r *Set) Run() {
 		case <-r.Life.Done():
 			return
 		case <-r.poke:
-			r.refresh()
+			r.count(false)
 		case <-tick.C:
 			weigh := r.now()-weighed >= weighEvery
 			if r.count(weigh); weigh {
@@ -88,16 +87,8 @@ func (r *Set) release() {
 	}
 }
 
-// refresh counts the queries of the models in memory, unless that was done a moment ago.
-func (r *Set) refresh() {
-	if time.Since(time.Unix(0, r.counted.Load())) > countedFor {
-		r.count(false)
-	}
-}
-
 // count tells the set of the queries of the models that are in memory, and of how much they take.
 func (r *Set) count(weigh bool) {
-	r.counted.Store(time.Now().UnixNano())
 	for _, s := range r.Backend.Services() {
 		if s.Asleep != nil {
 			continue
