@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -44,7 +43,7 @@ type fixedShelf struct{ byDaemon }
 
 func (fixedShelf) begin(p *process) {
 	for i := range residentPlaces {
-		p.control(i, "load")
+		p.control(fmt.Sprint("m", i), "load")
 	}
 }
 
@@ -83,22 +82,14 @@ func (l *lru) admit(p *process, model int) {
 	}
 	l.mu.Unlock()
 	if victim >= 0 {
-		p.control(victim, "unload")
+		p.control(fmt.Sprint("m", victim), "unload")
 	}
-	p.control(model, "load")
+	p.control(fmt.Sprint("m", model), "load")
 	l.mu.Lock()
 	delete(l.loading, model)
 	l.used[model] = time.Now()
 	l.mu.Unlock()
 	close(done)
-}
-
-// control loads or unloads a model.
-func (p *process) control(model int, what string) {
-	response, err := http.Post(p.url(fmt.Sprintf("/v2/repository/models/m%d/%s", model, what)), "application/json", nil)
-	if err == nil {
-		response.Body.Close()
-	}
 }
 
 // BenchmarkResidents compares what is in memory with LRU and with a fixed set, at the same memory and

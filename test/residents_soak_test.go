@@ -3,9 +3,7 @@ package test
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -41,20 +39,9 @@ func TestModelsLeaveNothing(t *testing.T) {
 	c := onDemand(cycleModels, fmt.Sprintf("memory = %q\nlog_level = \"info\"", cycleMemory), "")
 	c.dir = t.TempDir()
 	p := serve(t, c)
-	control := func(model int, what string) {
-		response, err := http.Post(p.url(fmt.Sprintf("/v2/repository/models/m%d/%s", model, what)), "application/json", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer response.Body.Close()
-		if response.StatusCode != 200 {
-			body, _ := io.ReadAll(response.Body)
-			t.Fatalf("%s of m%d: %d %s", what, model, response.StatusCode, body)
-		}
-	}
 	unload := func() {
 		for i := range cycleModels {
-			control(i, "unload")
+			p.mustControl(fmt.Sprint("m", i), "unload")
 		}
 	}
 	// The first load of a file optimizes it, and the first query opens connections.
@@ -75,8 +62,8 @@ func TestModelsLeaveNothing(t *testing.T) {
 	for i := 0; p.residence().Overview.Memory.Loads-had < cycles; i++ {
 		model := i % cycleModels
 		if i/cycleModels%2 == 0 {
-			control(model, "load")
-			control(model, "unload")
+			p.mustControl(fmt.Sprint("m", model), "load")
+			p.mustControl(fmt.Sprint("m", model), "unload")
 		} else if a := p.infer(fmt.Sprint("m", model), identityQuery); a.Status != 200 {
 			t.Fatalf("query %d: %v", i, a)
 		}
