@@ -49,7 +49,7 @@ func TestCheckOpLibrary(t *testing.T) {
 		"text":              {file("text", 0o600, []byte("#!/bin/sh\n")), "name the .so file", ""},
 		"another machine":   {file("machine", 0o600, changed(machineAt, sparc)), "take the build for this machine", ""},
 		"a program":         {file("program", 0o700, changed(typeAt, executable)), "link it with -shared", ""},
-		"another library":   {fakeops.Build(t, "NAMELESS"), "exports no function RegisterCustomOps", ""},
+		"another library":   {fakeops.Build(t, "NAMELESS"), "has no function RegisterCustomOps", ""},
 		"cut short":         {file("short", 0o600, data[:len(data)/2]), "short: it", ""},
 		"writable by all":   {file("open", 0o666, data), "chmod o-w", ""},
 		"writable by group": {file("group", 0o664, data), "", ""},

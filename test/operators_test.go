@@ -76,7 +76,7 @@ func TestCustomOperatorsRefused(t *testing.T) {
 		{"none", path, ""}, {"nameless", path, libraries(nameless)}, {"text", path, libraries(text)},
 	}})
 	wanted := []string{`"Double" of the domain "test.ops": custom operators need the library that has them: name it in op_libraries`,
-		nameless + ": it exports no function RegisterCustomOps", text + ": it is not a shared library"}
+		nameless + ": it has no function RegisterCustomOps", text + ": it is not a shared library"}
 	if code := p.exit(); code != faulty {
 		t.Errorf("exit status %d", code)
 	}
