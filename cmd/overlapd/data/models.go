@@ -138,7 +138,7 @@ file without ONNX Runtime, and the values that are live at each cut.`,
 	f.BoolVar(&asIs, "as-is", false, "show the file unchanged, without ONNX Runtime")
 	f.IntVar(&o.target, "cut", 0, "number of operators to cut into, 0 to cut at every node")
 	f.IntVar(&o.batch, "batch", 1, "batch size of live bytes and times")
-	f.StringArrayVar(&o.libraries, "op-library", nil, "shared library with custom operators of the model; it may be repeated")
+	f.StringArrayVar(&o.libraries, "op-library", nil, "shared library `FILE` with custom operators of the model; it may be repeated")
 	f.IntVar(&o.threads, "threads", 1, "intra-op threads of the times")
 	return cmd
 }
