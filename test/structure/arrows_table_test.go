@@ -96,8 +96,8 @@ var owners = []owner{
 	{"golang.org/x/term", "only commands talk to a terminal"},
 	{"github.com/HdrHistogram/hdrhistogram-go", "latencies are counted where load is made"},
 	{"golang.org/x/time/rate", "what a worker says is passed on at a limited rate, and so are losses of spans"},
-	{"golang.org/x/text", "text becomes numbers in one package; to all others it is bytes"},
-	{"github.com/clipperhouse/uax29", "text becomes numbers in one package; to all others it is bytes"},
+	{"golang.org/x/text", "text becomes numbers below text; to all others it is bytes"},
+	{"github.com/clipperhouse/uax29", "text becomes numbers below text; to all others it is bytes"},
 	{"golang.org/x/sys", "the scheduler and the predictor ask nothing of the system, and ort asks the system through C"},
 
 	{"github.com/google/go-cmp", "it is made for tests, and panics"},

@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/overlapd/overlapd/text/chars"
 )
 
 // addedToken is a token that is cut out of a text before anything else happens to it.
@@ -18,13 +20,13 @@ type addedToken struct {
 type addedTokens struct {
 	byID       map[int32]addedToken
 	ids        map[string]int32 // by content
-	asWritten  *trie            // nil if there are none
-	normalized *trie            // nil if there are none
+	asWritten  *addedWords      // looked for in the text as it is
+	normalized *addedWords      // looked for in the normalized text
 }
 
 // newAddedTokens gives the tokens their IDs: that of the vocabulary, or the next free one. The IDs in
 // the file do not count; the reference ignores them too.
-func newAddedTokens(tokens []addedToken, words *vocabulary, normalize normalizer) addedTokens {
+func newAddedTokens(tokens []addedToken, words *vocabulary, normalizers []normalizer) addedTokens {
 	a := addedTokens{byID: make(map[int32]addedToken), ids: make(map[string]int32)}
 	// The next free ID is the number of words, even if the IDs of a vocabulary have gaps.
 	next := int32(words.size)
@@ -49,28 +51,54 @@ func newAddedTokens(tokens []addedToken, words *vocabulary, normalize normalizer
 		switch {
 		case !token.Normalized:
 			asWritten = append(asWritten, entry{token.Content, id})
-		case normalize.of == nil:
-			normalized = append(normalized, entry{token.Content, id})
 		default:
-			if content, _ := normalize.of(token.Content); content != "" {
+			if content, _ := normalize(token.Content, normalizers, true); content != "" {
 				normalized = append(normalized, entry{content, id})
 			}
 		}
 	}
-	a.asWritten, a.normalized = newWords(asWritten), newWords(normalized)
+	a.asWritten, a.normalized = a.newWords(asWritten), a.newWords(normalized)
 	return a
 }
 
-// newWords returns a trie of entries, or nil, so that a text need not be searched if there are none.
-func newWords(entries []entry) *trie {
+// addedWords are texts that stand for added tokens.
+type addedWords struct {
+	*trie
+	joined map[[2]rune]bool // what is next to each other in one of them
+	last   map[rune]bool    // what ends one of them
+	first  map[rune]bool    // what begins one that depends on what is before it
+}
+
+// newWords returns the words, or nil, so that a text need not be searched if there are none.
+func (a addedTokens) newWords(entries []entry) *addedWords {
 	if len(entries) == 0 {
 		return nil
 	}
-	return newTrie(entries)
+	w := &addedWords{joined: make(map[[2]rune]bool), last: make(map[rune]bool), first: make(map[rune]bool)}
+	for _, e := range entries {
+		last := rune(none)
+		for _, r := range e.word {
+			if last == none {
+				w.first[r] = w.first[r] || a.byID[e.id].LeftStrip || a.byID[e.id].SingleWord
+			} else {
+				w.joined[[2]rune{last, r}] = true
+			}
+			last = r
+		}
+		w.last[last] = true
+	}
+	w.trie = newTrie(entries)
+	return w
+}
+
+// apart reports whether a place is in no word, and no word depends on it. No word ends at it either: what
+// follows a token is normalized as the start of a text.
+func (w *addedWords) apart(before, after rune) bool {
+	return w == nil || !w.joined[[2]rune{before, after}] && !w.last[before] && !w.first[after]
 }
 
 // split appends a piece, cut where words are found: the longest at the leftmost place.
-func (a addedTokens) split(pieces []piece, p piece, words *trie) []piece {
+func (a addedTokens) split(pieces []piece, p piece, words *addedWords) []piece {
 	if words == nil {
 		return appendPiece(pieces, p, 0, len(p.text))
 	}
@@ -124,13 +152,13 @@ func (a addedTokens) split(pieces []piece, p piece, words *trie) []piece {
 // endsInWord reports whether a text ends in a letter, a digit or a mark.
 func endsInWord(text string) bool {
 	r, size := utf8.DecodeLastRuneInString(text)
-	return size > 0 && wordChars.has(r)
+	return size > 0 && chars.Word.Has(r)
 }
 
 // startsInWord reports whether a text starts with a letter, a digit or a mark.
 func startsInWord(text string) bool {
 	r, size := utf8.DecodeRuneInString(text)
-	return size > 0 && wordChars.has(r)
+	return size > 0 && chars.Word.Has(r)
 }
 
 // spaceLength returns the length of the white space that a text starts with.

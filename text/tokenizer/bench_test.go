@@ -17,12 +17,7 @@ func BenchmarkEncode(b *testing.B) {
 				text := newMaker(1).long(kind, size)
 				b.Run(fmt.Sprint(name, "/", label, "/", size>>10, "kB"), func(b *testing.B) {
 					b.SetBytes(int64(len(text)))
-					b.ReportAllocs()
-					for b.Loop() {
-						if _, err := t.Encode(context.Background(), text, nil, 1<<30); err != nil {
-							b.Fatal(err)
-						}
-					}
+					encode(b, t, text, maxTokens)
 				})
 			}
 		}
@@ -31,26 +26,37 @@ func BenchmarkEncode(b *testing.B) {
 
 // BenchmarkShort takes a text of 128 tokens, as most requests have.
 func BenchmarkShort(b *testing.B) {
-	text := strings.TrimSpace(newMaker(1).long(1, 1<<12))
+	text := newMaker(1).long(1, 1<<12)
 	for _, name := range files(b) {
 		b.Run(name, func(b *testing.B) {
 			t := open(b, name)
-			b.ReportAllocs()
 			words := strings.Fields(text)
 			n := len(words)
-			for tokens := 1 << 20; tokens > 128; n-- {
-				e, err := t.Encode(context.Background(), strings.Join(words[:n], " "), nil, 1<<30)
+			for tokens := maxTokens; tokens > 128; n-- {
+				e, err := t.Encode(context.Background(), strings.Join(words[:n], " "), nil, maxTokens)
 				if err != nil {
 					b.Fatal(err)
 				}
 				tokens = len(e.IDs)
 			}
-			short := strings.Join(words[:n], " ")
-			for b.Loop() {
-				if _, err := t.Encode(context.Background(), short, nil, 512); err != nil {
-					b.Fatal(err)
-				}
-			}
+			encode(b, t, strings.Join(words[:n], " "), 512)
 		})
+	}
+}
+
+// BenchmarkTruncated takes the first 512 tokens of a megabyte.
+func BenchmarkTruncated(b *testing.B) {
+	text := newMaker(1).long(1, 1<<20)
+	for _, name := range files(b) {
+		b.Run(name, func(b *testing.B) { encode(b, open(b, name), text, 512) })
+	}
+}
+
+func encode(b *testing.B, t *Tokenizer, text string, limit int) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := t.Encode(context.Background(), text, nil, limit); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -22,6 +22,9 @@ type bpe struct {
 	byteFallback bool
 	byteTokens   [256]int32
 	wholeFirst   bool // a piece that is a word is not merged
+
+	// beforeSpace has what is before a space in some word; older vocabularies have whole texts as pieces.
+	beforeSpace map[rune]bool
 }
 
 // merge is what a pair becomes, and when: lower ranks are first.
@@ -51,6 +54,16 @@ func newBPE(spec struct {
 		prefix: spec.Prefix, suffix: spec.Suffix, rest: words.walk(0, spec.Prefix),
 		unknown: words.optional(spec.Unk), hasUnknown: spec.Unk != nil, fuseUnknown: spec.FuseUnk,
 		byteFallback: spec.ByteFallback, byteTokens: words.bytes(), wholeFirst: spec.IgnoreMerges,
+		beforeSpace: make(map[rune]bool),
+	}
+	for word := range spec.Vocab {
+		last := rune(none)
+		for _, r := range word {
+			if r == metaspace && last != none {
+				m.beforeSpace[last] = true
+			}
+			last = r
+		}
 	}
 	// Merges are known by the IDs of their two tokens, so that merging compares no text. The token that they
 	// make is that of both texts, without the prefix of the second.
@@ -93,6 +106,13 @@ func (l *mergeList) UnmarshalJSON(raw []byte) error {
 		*l = append(*l, [2]string(parts))
 	}
 	return nil
+}
+
+// apart reports whether no merge can join what is before a visible space with it, which is then the same
+// as merging two pieces: if no word has both, and neither is unknown.
+func (m *bpe) apart(before, after rune) bool {
+	return after == metaspace && !m.beforeSpace[before] && !m.wholeFirst && m.prefix == "" && m.suffix == "" &&
+		m.find(string(before)) != none && m.find(string(after)) != none
 }
 
 // tokens appends the IDs of the symbols that are left after merging. There is no cache of words: a

@@ -15,8 +15,8 @@
 //   - Post-processors: BertProcessing, ByteLevel, RobertaProcessing, Sequence and TemplateProcessing.
 //   - Added tokens with all their options, and truncation by each strategy, on both sides.
 //
-// Decoders are ignored: this package does not turn IDs into text. So are strides, which only matter to
-// those who read what truncation leaves over.
+// Decoders are ignored, because this package does not turn IDs into text. So are strides, because what
+// truncation drops is not returned.
 //
 // # What is refused
 //
@@ -42,17 +42,19 @@
 // quadratic time for long words; github.com/gomlx/go-huggingface v0.3.1 reads no tokenizer.json. Others
 // link the reference itself, which has to be compiled from Rust.
 //
-// # Unicode
-//
-// The reference is linked with several libraries, each of another version of Unicode, and follows them
-// in details such as which mark is an accent. The package has the differences from Go's tables
-// (charset.go), so that every code point is treated alike.
-//
 // # Time and memory
 //
-// Encode takes time in proportion to the length of a text: a long word is merged with a heap, and words
+// A text is tokenized in portions of about four kilobytes (portion.go) until there are as many tokens as
+// the limit, so that the rest of a longer text costs nothing. Portions end where nothing on one side
+// depends on the other. Where no such place is found, the rest of the text is one portion: a word of a
+// megabyte, or a text without spaces whose tokenizer divides texts only there.
+//
+// The time of a portion is in proportion to its length: a long word is merged with a heap, and words
 // are found in a trie, whose depth is the longest word of the vocabulary. Expressions other than those of
 // GPT-2, Llama 3 and Qwen run on Go's package regexp, which is linear for one match; an expression whose
-// matches are short and take long to tell apart can make it quadratic. Encode asks its context every
-// few thousand steps, so that a long text can be given up. It keeps no text.
+// matches are short and take long to tell apart can make it quadratic. If both texts of a pair are
+// longer than the limit and it is odd, both are tokenized whole, because the longer one gets a token more.
+//
+// Encode asks its context every few thousand steps, so that it ends soon after its caller has gone. It
+// keeps no text.
 package tokenizer

@@ -9,6 +9,8 @@ import (
 type model interface {
 	// tokens appends the IDs of the tokens of a piece that is not empty.
 	tokens(ids []int64, text string, s *scratch) ([]int64, error)
+	// apart reports whether a piece has the same tokens if it is cut between two characters.
+	apart(before, after rune) bool
 	// words returns the model's vocabulary.
 	words() *vocabulary
 }

@@ -32,6 +32,3 @@ func (p piece) prepend(text string) piece {
 	p.text = text + p.text
 	return p
 }
-
-// splitter appends the pieces that it splits a piece into.
-type splitter func(pieces []piece, p piece) []piece

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/overlapd/overlapd/text/chars"
 )
 
 // preTokenizers has a builder for each type of pre-tokenizer. One may consist of several steps.
@@ -17,8 +19,8 @@ var preTokenizers map[string]builder[[]splitter]
 func init() { // sequences contain pre-tokenizers
 	preTokenizers = map[string]builder[[]splitter]{
 		"BertPreTokenizer": fixed([]splitter{
-			split(chars(unicode.IsSpace), "Removed", false),
-			split(chars(isPunctuation), "Isolated", false),
+			split(runeSet(unicode.IsSpace), removed, false),
+			split(runeSet(chars.IsPunctuation), isolated, false),
 		}),
 		"ByteLevel":          options(newByteLevel),
 		"CharDelimiterSplit": options(newCharDelimiterSplit),
@@ -27,8 +29,8 @@ func init() { // sequences contain pre-tokenizers
 		"Punctuation":        options(newPunctuation),
 		"Sequence":           options(newPreTokenizerSequence),
 		"Split":              options(newSplit),
-		"Whitespace":         fixed([]splitter{split(words{}, "Removed", true)}),
-		"WhitespaceSplit":    fixed([]splitter{split(chars(unicode.IsSpace), "Removed", false)}),
+		"Whitespace":         fixed([]splitter{split(words{}, removed, true)}),
+		"WhitespaceSplit":    fixed([]splitter{split(runeSet(unicode.IsSpace), removed, false)}),
 	}
 }
 
@@ -62,7 +64,7 @@ func newPreTokenizerSequence(spec struct{ PreTokenizers []json.RawMessage }) ([]
 // newSplit splits at a text or at what an expression matches.
 func newSplit(spec struct {
 	Pattern  patternSpec
-	Behavior string
+	Behavior behavior
 	Invert   bool
 }) ([]splitter, error) {
 	found, err := spec.Pattern.compile()
@@ -76,26 +78,26 @@ func newSplit(spec struct {
 }
 
 // newPunctuation splits at punctuation, each character of it by itself unless the file says otherwise.
-func newPunctuation(spec struct{ Behavior *string }) ([]splitter, error) {
-	behavior := "Isolated"
+func newPunctuation(spec struct{ Behavior *behavior }) ([]splitter, error) {
+	b := isolated
 	if spec.Behavior != nil {
-		behavior = *spec.Behavior
+		b = *spec.Behavior
 	}
-	if err := checkBehavior(behavior); err != nil {
+	if err := checkBehavior(b); err != nil {
 		return nil, err
 	}
-	return []splitter{split(chars(isPunctuation), behavior, false)}, nil
+	return []splitter{split(runeSet(chars.IsPunctuation), b, false)}, nil
 }
 
 // newDigits splits at digits and other numeric characters, one by one or in runs.
 func newDigits(spec struct {
 	Individual bool `json:"individual_digits"`
 }) ([]splitter, error) {
-	behavior := "Contiguous"
+	b := contiguous
 	if spec.Individual {
-		behavior = "Isolated"
+		b = isolated
 	}
-	return []splitter{split(chars(numerics.has), behavior, false)}, nil
+	return []splitter{split(runeSet(chars.Digits.Has), b, false)}, nil
 }
 
 // newCharDelimiterSplit splits at a character, which it removes.
@@ -103,7 +105,7 @@ func newCharDelimiterSplit(spec struct{ Delimiter string }) ([]splitter, error) 
 	if utf8.RuneCountInString(spec.Delimiter) != 1 {
 		return nil, fmt.Errorf("delimiter %q is not one character", spec.Delimiter)
 	}
-	return []splitter{split(literal(spec.Delimiter), "Removed", false)}, nil
+	return []splitter{split(literal(spec.Delimiter), removed, false)}, nil
 }
 
 // newMetaspace replaces spaces by a visible one, which it also puts before the text, and splits there.
@@ -124,15 +126,31 @@ func newMetaspace(spec struct {
 	if !isTrue(spec.AddPrefix) {
 		scheme = "never"
 	}
-	steps := []splitter{func(pieces []piece, p piece) []piece {
-		p = p.change(func(text string) string { return strings.ReplaceAll(text, " ", space) })
-		if !strings.HasPrefix(p.text, space) && (scheme == "always" || scheme == "first" && p.head > 0) {
-			p = p.prepend(space)
+	replacement, _ := utf8.DecodeRuneInString(space)
+	visible := func(r rune) rune {
+		if r == ' ' {
+			return replacement
 		}
-		return append(pieces, p)
+		return r
+	}
+	steps := []splitter{{
+		split: func(pieces []piece, p piece) []piece {
+			p = p.change(func(text string) string { return strings.ReplaceAll(text, " ", space) })
+			if !strings.HasPrefix(p.text, space) && (scheme == "always" || scheme == "first" && p.head > 0) {
+				p = p.prepend(space)
+			}
+			return append(pieces, p)
+		},
+		cut: func(before, after rune) (place, rune, rune) {
+			before, after = visible(before), visible(after)
+			if scheme == "always" && after != replacement {
+				return entangled, before, after // the piece behind the place would get a space
+			}
+			return apart, before, after
+		},
 	}}
 	if isTrue(spec.Split) {
-		steps = append(steps, split(literal(space), "MergedWithNext", false))
+		steps = append(steps, split(literal(space), mergedWithNext, false))
 	}
 	return steps, nil
 }
@@ -144,18 +162,33 @@ func newByteLevel(spec struct {
 }) ([]splitter, error) {
 	var steps []splitter
 	if spec.AddPrefix {
-		steps = append(steps, func(pieces []piece, p piece) []piece {
-			if !strings.HasPrefix(p.text, " ") {
-				p = p.prepend(" ")
-			}
-			return append(pieces, p)
+		steps = append(steps, splitter{
+			split: func(pieces []piece, p piece) []piece {
+				if !strings.HasPrefix(p.text, " ") {
+					p = p.prepend(" ")
+				}
+				return append(pieces, p)
+			},
+			cut: func(before, after rune) (place, rune, rune) {
+				if after != ' ' {
+					return entangled, before, after // the piece behind the place would get a space
+				}
+				return apart, before, after
+			},
 		})
 	}
 	if isTrue(spec.UseRegex) {
-		steps = append(steps, split(runs{}, "Isolated", false))
+		steps = append(steps, split(gpt2(), isolated, false))
 	}
-	return append(steps, func(pieces []piece, p piece) []piece {
-		return append(pieces, p.change(byteLevel))
+	return append(steps, splitter{
+		split: func(pieces []piece, p piece) []piece {
+			return append(pieces, p.change(byteLevel))
+		},
+		cut: func(before, after rune) (place, rune, rune) {
+			last, _ := utf8.DecodeLastRuneInString(byteLevel(string(before)))
+			first, _ := utf8.DecodeRuneInString(byteLevel(string(after)))
+			return apart, last, first
+		},
 	}), nil
 }
 
@@ -163,9 +196,9 @@ func newByteLevel(spec struct {
 func isTrue(option *bool) bool { return option == nil || *option }
 
 // checkBehavior returns an error for what split does not know.
-func checkBehavior(behavior string) error {
-	if !slices.Contains([]string{"Removed", "Isolated", "Contiguous", "MergedWithPrevious", "MergedWithNext"}, behavior) {
-		return fmt.Errorf("behavior is %q, not Removed, Isolated, Contiguous, MergedWithPrevious or MergedWithNext", behavior)
+func checkBehavior(b behavior) error {
+	if !b.valid() {
+		return fmt.Errorf("behavior is %q, not one of %q", b, behaviors)
 	}
 	return nil
 }

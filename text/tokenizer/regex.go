@@ -1,11 +1,14 @@
 package tokenizer
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"strings"
+	"unicode"
 	"unicode/utf8"
+
+	"github.com/overlapd/overlapd/text/chars"
 )
 
 // regex finds what a regular expression of Oniguruma matches, by Go's package, which takes linear time
@@ -13,21 +16,18 @@ import (
 // follows, \s+(?!\S)|\s+ at the end of an expression. That is done here.
 type regex struct {
 	compiled *regexp.Regexp
+	program  *syntax.Prog
+	white    bool // ends with the look-ahead
 }
 
 // lookahead is the end of an expression that regex sees to.
 const lookahead = `\s+(?!\S)|\s+`
 
-// newRegex compiles an expression; those of the large families have finders of their own.
-func newRegex(expression string) (pattern, error) {
-	switch expression {
-	case gpt2Regex:
-		return runs{}, nil
-	case llama3Regex:
-		return runs{cl100k: true, digits: 3}, nil
-	case qwen2Regex:
-		return runs{cl100k: true, digits: 1}, nil
-	}
+// whiteSpace is the class of white space in brackets.
+var whiteSpace = `[` + chars.Class("s", false) + `]`
+
+// compile compiles an expression.
+func compile(expression string) (r regex, err error) {
 	// Without the look-ahead, the end is one alternative, white space, which is marked as the only group.
 	head, white := strings.CutSuffix(expression, lookahead)
 	white = white && (head == "" || strings.HasSuffix(head, "|"))
@@ -38,24 +38,28 @@ func newRegex(expression string) (pattern, error) {
 	}
 	t := translation{rest: head}
 	if err := t.all(); err != nil {
-		return nil, fmt.Errorf("regular expression %q: %w", expression, err)
+		return r, fmt.Errorf("regular expression %q: %w", expression, err)
 	}
 	out := t.out.String()
 	switch {
 	case white && head == "":
-		out = `(` + spaceClass + `+)`
+		out = `(` + whiteSpace + `+)`
 	case white:
-		out = `(?:` + out + `)|(` + spaceClass + `+)`
+		out = `(?:` + out + `)|(` + whiteSpace + `+)`
 	}
-	compiled, err := regexp.Compile(out)
-	if err != nil {
-		return nil, fmt.Errorf("regular expression %q: %w", expression, err)
+	r.white = white
+	if r.compiled, err = regexp.Compile(out); err != nil {
+		return r, fmt.Errorf("regular expression %q: %w", expression, err)
 	}
 	// Where empty matches are depends on the engine, and no known file has them.
-	if compiled.MatchString("") {
-		return nil, fmt.Errorf("regular expression %q matches the empty text", expression)
+	if r.compiled.MatchString("") {
+		return r, fmt.Errorf("regular expression %q matches the empty text", expression)
 	}
-	return regex{compiled}, nil
+	parsed, err := syntax.Parse(out, syntax.Perl)
+	if err == nil {
+		r.program, err = syntax.Compile(parsed.Simplify())
+	}
+	return r, err
 }
 
 // each finds the matches, from the left. It may look for each from where the last has ended, since nothing
@@ -78,38 +82,65 @@ func (r regex) each(text string, yield func(start, end int)) {
 	}
 }
 
-// What the classes of Oniguruma are in Go's, inside of brackets.
-var classes = map[string]string{
-	"s":  `\t-\r\x{85}\p{Z}`,
-	"d":  class("Nd", newNd),
-	"w":  class("L", newLu, newLl, newLm, newLo) + class("M", newM) + class("Nd", newNd) + `\p{Nl}` + class("Pc", otherAlphabetic),
-	"L":  class("L", newLu, newLl, newLm, newLo),
-	"Lu": class("Lu", newLu),
-	"Ll": class("Ll", newLl),
-	"Lm": class("Lm", newLm),
-	"Lo": class("Lo", newLo),
-	"M":  class("M", newM),
-	"N":  class("N", newNd),
-	"Nd": class("Nd", newNd),
-	"P":  class("P", newP),
-	"S":  class("S", newS),
-}
-
-// spaceClass matches one character of white space.
-var spaceClass = `[` + classes["s"] + `]`
-
-// class writes a category of Unicode and ranges for the inside of brackets.
-func class(category string, more ...string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, `\p{%s}`, category)
-	for _, one := range strings.Fields(strings.Join(more, " ")) {
-		low, high, found := strings.Cut(one, "-")
-		fmt.Fprintf(&b, `\x{%s}`, low)
-		if found {
-			fmt.Fprintf(&b, `-\x{%s}`, high)
+// joins reports whether some match has the two characters next to each other, by the instructions of the
+// program: one that takes the first is followed by one that takes the second. There are no assertions, so
+// that nothing else of a match depends on what is around it, but for the look-ahead: white space leaves its
+// last character only to what follows.
+func (r regex) joins(before, after rune) bool {
+	if r.white && unicode.IsSpace(before) {
+		return true
+	}
+	seen := make([]bool, len(r.program.Inst))
+	var reaches func(at uint32) bool
+	reaches = func(at uint32) bool {
+		if seen[at] {
+			return false
+		}
+		seen[at] = true
+		switch in := &r.program.Inst[at]; in.Op {
+		case syntax.InstFail, syntax.InstMatch:
+			return false
+		case syntax.InstAlt, syntax.InstAltMatch:
+			return reaches(in.Out) || reaches(in.Arg)
+		case syntax.InstCapture, syntax.InstNop, syntax.InstEmptyWidth:
+			return reaches(in.Out)
+		default:
+			return takes(in, after)
 		}
 	}
-	return b.String()
+	for i := range r.program.Inst {
+		if in := &r.program.Inst[i]; takes(in, before) && reaches(in.Out) {
+			return true
+		}
+	}
+	return false
+}
+
+// at reports inside if the character is a match by itself, since the leftmost match at its place is then
+// not empty, and outside if no match has it.
+func (r regex) at(c rune) presence {
+	if r.compiled.MatchString(string(c)) {
+		return inside
+	}
+	for i := range r.program.Inst {
+		if takes(&r.program.Inst[i], c) {
+			return perhaps
+		}
+	}
+	return outside
+}
+
+// takes reports whether an instruction takes a character.
+func takes(in *syntax.Inst, r rune) bool {
+	switch in.Op {
+	case syntax.InstRune, syntax.InstRune1:
+		return in.MatchRune(r)
+	case syntax.InstRuneAny:
+		return true
+	case syntax.InstRuneAnyNotNL:
+		return r != '\n'
+	}
+	return false
 }
 
 // translation writes an expression of Oniguruma, of Ruby's syntax, as one of Go's.
@@ -233,7 +264,7 @@ func (t *translation) escape() error {
 	case c == 'u' && len(t.rest) >= len(`\u0000`):
 		t.out.WriteString(`\x{` + t.rest[2:6] + `}`)
 		t.rest = t.rest[6:]
-	case strings.IndexByte("rntfv", c) >= 0, isPunctuation(rune(c)), strings.HasPrefix(t.rest, `\x{`):
+	case strings.IndexByte("rntfv", c) >= 0, chars.IsPunctuation(rune(c)), strings.HasPrefix(t.rest, `\x{`):
 		t.take(2)
 	case c == ' ':
 		t.rest = t.rest[1:]
@@ -246,13 +277,7 @@ func (t *translation) escape() error {
 
 // class writes a class of characters.
 func (t *translation) class(name string, negated bool) error {
-	inside, ok := classes[name]
-	if !ok {
-		inside = `\p{` + name + `}` // Go's package tells whether there is one
-	}
-	if name == "w" && t.depth == 0 {
-		inside += class("Nd", latinNumbers) // only by itself: inside of brackets they are no part of words
-	}
+	inside := chars.Class(name, t.depth == 0)
 	switch {
 	case t.depth == 0 && negated:
 		t.out.WriteString(`[^` + inside + `]`)
@@ -264,21 +289,4 @@ func (t *translation) class(name string, negated bool) error {
 		t.out.WriteString(inside)
 	}
 	return nil
-}
-
-// patternSpec is a pattern as files have it.
-type patternSpec struct {
-	String *string
-	Regex  *string
-}
-
-// compile returns the pattern. Oniguruma would match an empty one between all characters.
-func (s patternSpec) compile() (pattern, error) {
-	switch {
-	case s.String != nil && *s.String != "":
-		return literal(*s.String), nil
-	case s.Regex != nil:
-		return newRegex(*s.Regex)
-	}
-	return nil, errors.New("a pattern is neither a String nor a Regex, or is empty")
 }

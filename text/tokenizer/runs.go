@@ -1,8 +1,11 @@
 package tokenizer
 
 import (
+	"sync"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/overlapd/overlapd/text/chars"
 )
 
 // The regular expressions of the byte-level vocabularies in use, which have a finder of their own.
@@ -15,6 +18,7 @@ const (
 // runs finds what GPT-2's expression finds, or one of the family of cl100k: contractions, and runs of
 // letters, of digits, of white space and of the rest. The parts that it finds cover a text.
 type runs struct {
+	regex  // the expression; its finder is slower
 	cl100k bool
 	digits int // most digits in a run, 0 for any
 }
@@ -45,9 +49,9 @@ func kindOf(r rune) kind {
 		return newline
 	case unicode.IsSpace(r):
 		return space
-	case letters.has(r):
+	case chars.Letters.Has(r):
 		return letter
-	case numbers.has(r):
+	case chars.Numbers.Has(r):
 		return number
 	}
 	return other
@@ -64,6 +68,16 @@ func kindAt(text string, at int) (kind, int) {
 	r, size := utf8.DecodeRuneInString(text[at:])
 	return kindOf(r), size
 }
+
+// gpt2 returns the finder of GPT-2's words.
+var gpt2 = sync.OnceValue(func() pattern {
+	expression := gpt2Regex
+	p, err := patternSpec{Regex: &expression}.compile()
+	if err != nil {
+		panic(err) // the expression is valid
+	}
+	return p
+})
 
 // each finds the parts of a text.
 func (f runs) each(text string, yield func(start, end int)) {

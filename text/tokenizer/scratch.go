@@ -42,7 +42,7 @@ func (s *scratch) release() {
 }
 
 // each splits every piece that is not a token.
-func (s *scratch) each(split splitter) {
+func (s *scratch) each(split func(pieces []piece, p piece) []piece) {
 	s.spare = s.spare[:0]
 	for _, p := range s.pieces {
 		if p.id != none {

@@ -15,14 +15,15 @@ const maxFile = 256 << 20
 
 // Tokenizer turns text into token IDs as a tokenizer.json says. Several goroutines may use it at once.
 type Tokenizer struct {
-	added      addedTokens
-	normalize  normalizer // its function is nil if there is none
-	splitters  []splitter
-	model      model
-	template   template
-	truncation *truncation // nil if the file has none
-	padID      int64
-	padType    int64
+	added       addedTokens
+	normalizers []normalizer
+	splitters   []splitter
+	model       model
+	template    template
+	truncation  *truncation // nil if the file has none
+	padID       int64
+	padType     int64
+	portion     int // portionBytes, but for tests
 }
 
 // Read reads a tokenizer.json.
@@ -60,12 +61,12 @@ func Parse(text []byte) (*Tokenizer, error) {
 	if len(file.Added) > maxAdded {
 		return nil, fmt.Errorf("added_tokens has %d entries; the limit is %d", len(file.Added), maxAdded)
 	}
-	t := &Tokenizer{truncation: file.Truncation}
+	t := &Tokenizer{truncation: file.Truncation, portion: portionBytes}
 	var err error
 	if t.model, err = newModel(file.Model); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	if t.normalize, err = optional("normalizer", file.Normalizer, normalizers); err != nil {
+	if t.normalizers, err = optional("normalizer", file.Normalizer, normalizers); err != nil {
 		return nil, err
 	}
 	if t.splitters, err = optional("pre_tokenizer", file.PreTokenizer, preTokenizers); err != nil {
@@ -82,7 +83,7 @@ func Parse(text []byte) (*Tokenizer, error) {
 			return nil, err
 		}
 	}
-	t.added = newAddedTokens(file.Added, t.model.words(), t.normalize)
+	t.added = newAddedTokens(file.Added, t.model.words(), t.normalizers)
 	t.padID, t.padType = t.padding(file.Padding)
 	return t, nil
 }
@@ -174,21 +175,69 @@ func (t *Tokenizer) texts(text string, pair *string, c *truncation, most int, s 
 	return err
 }
 
-// tokens appends the tokens of a text.
+// tokens appends the tokens of a text, portion by portion, until there are as many as most. To keep the last
+// tokens, the last portion is first, and so is its last piece: its tokens are reversed, and then all are.
 func (t *Tokenizer) tokens(ids []int64, text string, c *truncation, most int, s *scratch) ([]int64, error) {
+	reversed := c != nil && c.Direction == left
+	for from, to := 0, len(text); from < to && (most == unlimited || len(ids) < most); {
+		start, end := from, to
+		if reversed {
+			start = t.lastPortion(text[:to])
+			to = start
+		} else {
+			end = from + t.firstPortion(text[from:])
+			from = end
+		}
+		t.pieces(text[start:end], start == 0, s)
+		var err error
+		if ids, err = t.encode(ids, reversed, most, s); err != nil {
+			return ids, err
+		}
+	}
+	if reversed {
+		slices.Reverse(ids)
+	}
+	return ids, nil
+}
+
+// pieces divides a portion of a text into s.pieces. It may be the start of the text.
+func (t *Tokenizer) pieces(text string, start bool, s *scratch) {
 	if !utf8.ValidString(text) {
 		text = string([]rune(text))
 	}
-	if err := t.pieces(text, s); err != nil {
+	whole := piece{text: text, id: none}
+	if start {
+		_, whole.head = utf8.DecodeRuneInString(text)
+	}
+	// Added tokens are cut out first: those as written from the text, and then those that are normalized
+	// from what was normalized between. A token is never divided further, and what follows one is
+	// normalized as if it were a text.
+	s.pieces = t.added.split(s.pieces[:0], whole, t.added.asWritten)
+	if len(t.normalizers) > 0 || t.added.normalized != nil {
+		for i := range s.pieces {
+			if p := &s.pieces[i]; p.id == none {
+				*p = normalized(*p, t.normalizers, start || i > 0)
+			}
+		}
+		s.each(func(pieces []piece, p piece) []piece { return t.added.split(pieces, p, t.added.normalized) })
+	}
+	for i := range t.splitters {
+		s.each(t.splitters[i].split)
+	}
+}
+
+// encode appends the tokens of s.pieces, at most some more than most, or in reverse.
+func (t *Tokenizer) encode(ids []int64, reversed bool, most int, s *scratch) ([]int64, error) {
+	if err := s.check(); err != nil {
 		return ids, err
 	}
-	// A text of a megabyte with a limit of 512 tokens is divided as a whole, but its end goes unmerged.
-	// To keep the last tokens, the last piece is first: its tokens are reversed, and then all are.
-	reversed := c != nil && c.Direction == left
 	if reversed {
 		slices.Reverse(s.pieces)
 	}
 	for _, p := range s.pieces {
+		if most != unlimited && len(ids) >= most {
+			break
+		}
 		if p.id != none {
 			ids = append(ids, int64(p.id))
 			continue
@@ -204,36 +253,6 @@ func (t *Tokenizer) tokens(ids []int64, text string, c *truncation, most int, s 
 		if reversed {
 			slices.Reverse(ids[before:])
 		}
-		if most != unlimited && len(ids) >= most {
-			break
-		}
-	}
-	if reversed {
-		slices.Reverse(ids)
 	}
 	return ids, nil
-}
-
-// pieces divides a text into s.pieces.
-func (t *Tokenizer) pieces(text string, s *scratch) error {
-	// Added tokens are cut out first: those as written from the text, and then those that are normalized
-	// from what was normalized between. A token is never divided further.
-	_, head := utf8.DecodeRuneInString(text)
-	whole := piece{text: text, id: none, head: head}
-	s.pieces = t.added.split(s.pieces[:0], whole, t.added.asWritten)
-	if t.normalize.of != nil || t.added.normalized != nil {
-		s.each(func(pieces []piece, p piece) []piece {
-			if t.normalize.of != nil {
-				p = normalized(p, t.normalize)
-			}
-			return t.added.split(pieces, p, t.added.normalized)
-		})
-	}
-	for _, split := range t.splitters {
-		if err := s.check(); err != nil {
-			return err
-		}
-		s.each(split)
-	}
-	return s.check()
 }

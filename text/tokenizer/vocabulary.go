@@ -38,6 +38,9 @@ func newVocabulary(ids map[string]uint32) (*vocabulary, error) {
 // words returns the vocabulary; models embed theirs.
 func (v *vocabulary) words() *vocabulary { return v }
 
+// apart reports that a piece cannot be cut in two.
+func (v *vocabulary) apart(_, _ rune) bool { return false }
+
 // optional returns the ID of a token that may be missing or not be named at all.
 func (v *vocabulary) optional(token *string) int32 {
 	if token == nil {

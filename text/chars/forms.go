@@ -1,4 +1,4 @@
-package tokenizer
+package chars
 
 import (
 	"slices"
@@ -8,9 +8,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// form is a normal form of Unicode 9. Package norm has a later version's, and it breaks up long runs
+// Form is a normal form of Unicode 9. Package norm has a later version's, and it breaks up long runs
 // of marks, which the reference does not; so only its tables are used, and its test of what is normal.
-type form struct {
+type Form struct {
 	whole     norm.Form // the form itself
 	decompose norm.Form // NFD or NFKD
 	compose   bool
@@ -18,14 +18,14 @@ type form struct {
 
 // The normal forms, and how package norm calls them.
 var (
-	nfc  = form{norm.NFC, norm.NFD, true}
-	nfd  = form{norm.NFD, norm.NFD, false}
-	nfkc = form{norm.NFKC, norm.NFKD, true}
-	nfkd = form{norm.NFKD, norm.NFKD, false}
+	NFC  = Form{norm.NFC, norm.NFD, true}
+	NFD  = Form{norm.NFD, norm.NFD, false}
+	NFKC = Form{norm.NFKC, norm.NFKD, true}
+	NFKD = Form{norm.NFKD, norm.NFKD, false}
 )
 
-// of returns a text in the form. Most texts are in it already, and are returned as they are.
-func (f form) of(text string) string {
+// Of returns a text in the form. Most texts are in it already, and are returned as they are.
+func (f Form) Of(text string) string {
 	if f.whole.IsNormalString(text) { // true of any text that is normal in Unicode 9 too
 		return text
 	}
@@ -46,6 +46,24 @@ func (f form) of(text string) string {
 	return string(w.out)
 }
 
+// Begins reports whether a text can be cut before a code point: each part then becomes what it would in the
+// whole, whatever the other is.
+func (f Form) Begins(r rune) bool {
+	if parts := f.parts(r, string(r)); parts != nil {
+		r, _ = utf8.DecodeRune(parts)
+	}
+	return classOf(r) == 0 && !takenIn()[r] && (r < vowelBase || r >= trailBase+trailCount)
+}
+
+// takenIn has the code points that composing may join with the one before, but for Hangul.
+var takenIn = sync.OnceValue(func() map[rune]bool {
+	seconds := make(map[rune]bool)
+	for pair := range composites() {
+		seconds[pair[1]] = true
+	}
+	return seconds
+})
+
 // combined is a code point with its combining class.
 type combined struct {
 	r     rune
@@ -54,7 +72,7 @@ type combined struct {
 
 // formWriter writes decomposed code points in their canonical order, composed again if the form is so.
 type formWriter struct {
-	form    form
+	form    Form
 	out     []byte
 	pending []combined // marks since the last starter, not yet in order
 
@@ -87,9 +105,8 @@ func (w *formWriter) divide(r rune, text string) {
 		}
 		return
 	}
-	// Package norm has complete decompositions: none of their parts has one.
-	parts := w.form.decompose.PropertiesString(text).Decomposition()
-	if parts == nil || undivided.has(r) {
+	parts := w.form.parts(r, text)
+	if parts == nil {
 		w.add(r)
 		return
 	}
@@ -100,19 +117,32 @@ func (w *formWriter) divide(r rune, text string) {
 	}
 }
 
+// parts returns the decomposition of a code point other than Hangul, or nil if it has none. Package norm has
+// complete ones: no part has another.
+func (f Form) parts(r rune, text string) []byte {
+	if undivided.Has(r) {
+		return nil
+	}
+	return f.decompose.PropertiesString(text).Decomposition()
+}
+
 // add takes a code point that has no decomposition.
 func (w *formWriter) add(r rune) {
-	var class uint8
-	if r >= firstMark && marks.has(r) {
-		var buffer [utf8.UTFMax]byte
-		class = norm.NFD.Properties(utf8.AppendRune(buffer[:0], r)).CCC()
-	}
-	if class > 0 {
+	if class := classOf(r); class > 0 {
 		w.pending = append(w.pending, combined{r, class})
 		return
 	}
 	w.sort()
 	w.write(combined{r, 0})
+}
+
+// classOf returns the combining class of a code point, which is 0 for starters.
+func classOf(r rune) uint8 {
+	if r < firstMark || !Marks.Has(r) {
+		return 0
+	}
+	var buffer [utf8.UTFMax]byte
+	return norm.NFD.Properties(utf8.AppendRune(buffer[:0], r)).CCC()
 }
 
 // sort writes the pending marks in the order of their classes.

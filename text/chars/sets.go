@@ -1,4 +1,10 @@
-package tokenizer
+// Package chars has the sets of code points and the normal forms that tokenizers of Hugging Face use.
+//
+// The reference implementation is linked with several libraries, and each has tables of another version
+// of Unicode: its regular expressions are of version 16, its class of digits of 17, its normal forms of 9,
+// its punctuation of 8. Go's tables lie between, so every set is one of Go's with a list of what
+// differs. TestCharsets of package tokenizer compares each with the reference, code point by code point.
+package chars
 
 import (
 	"cmp"
@@ -8,10 +14,7 @@ import (
 	"unicode"
 )
 
-// The reference is linked with several libraries, and each has tables of another version of Unicode:
-// its regular expressions are of version 16, its class of digits of 17, its normal forms of 9, its
-// punctuation of 8. Go's tables lie between. What differs is listed below, as hexadecimal ranges;
-// TestCharsets compares each set with the reference, code point by code point.
+// What differs from Go's tables, as hexadecimal ranges.
 const (
 	newLu = "1c89 a7cb-a7cc a7da a7dc 10d50-10d65"
 	newLl = "1c8a a7cd a7db 10d70-10d85"
@@ -52,36 +55,46 @@ const (
 	lateDecompositions = "32ff a7f2-a7f4 ab69 10781-10785 10787-107b0 107b2-107ba 11938 1e030-1e06d 1f16c 1fbf0-1fbf9"
 )
 
-// metaspace is SentencePiece's visible space.
-const metaspace = '\u2581'
-
-// charset is a set of code points: those of tables of Go and others, less some.
-type charset struct {
+// Set is a set of code points: those of tables of Go and others, less some.
+type Set struct {
+	ascii  [unicode.MaxASCII + 1]bool // as most characters are of ASCII
 	tables []*unicode.RangeTable
 	less   *unicode.RangeTable
 }
 
-// newCharset returns the code points of tables and of ranges, less those of other ranges.
-func newCharset(more, less string, tables ...*unicode.RangeTable) charset {
-	return charset{append(tables, ranges(more)), ranges(less)}
+// newSet returns the code points of tables and of ranges, less those of other ranges.
+func newSet(more, less string, tables ...*unicode.RangeTable) Set {
+	s := Set{tables: append(tables, ranges(more)), less: ranges(less)}
+	for r := range s.ascii {
+		s.ascii[r] = s.listed(rune(r))
+	}
+	return s
 }
 
-// has reports whether a code point is in the set.
-func (c charset) has(r rune) bool { return unicode.In(r, c.tables...) && !unicode.Is(c.less, r) }
+// Has reports whether a code point is in the set.
+func (s *Set) Has(r rune) bool {
+	if 0 <= r && r <= unicode.MaxASCII {
+		return s.ascii[r]
+	}
+	return s.listed(r)
+}
+
+// listed looks a code point up in the tables.
+func (s *Set) listed(r rune) bool { return unicode.In(r, s.tables...) && !unicode.Is(s.less, r) }
 
 // The sets, each as the library has it that the reference uses in that place: Oniguruma for letters and
 // numbers in expressions, Rust's own library for digits, the crates regex for words, unicode_categories for
 // punctuation, controls and nonspacing marks, and unicode-normalization for all marks.
 var (
-	letters     = newCharset(newLu+" "+newLl+" "+newLm+" "+newLo, "", unicode.L)
-	numbers     = newCharset(newNd, "", unicode.N)
-	numerics    = newCharset(newNd+" 11de0-11de9 16ff4-16ff6", "", unicode.N)
-	wordChars   = newCharset(newLu+" "+newLl+" "+newLm+" "+newLo+" "+newNd+" "+newM+" "+otherAlphabetic+" 200c-200d", "", unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc)
-	punctuation = newCharset("166d 111c9 24 2b 3c-3e 5e 60 7c 7e", latePunctuation, unicode.P)
-	controls    = newCharset("fffd 0", "9-a d "+lateFormats, unicode.Cc, unicode.Cf, unicode.Co)
-	marks       = newCharset("1cf2-1cf3", lateMarks, unicode.M)
-	nonspacing  = newCharset("1734", lateMarks+" "+marksOf9, unicode.Mn)
-	undivided   = newCharset(lateDecompositions, "")
+	Letters     = newSet(newLu+" "+newLl+" "+newLm+" "+newLo, "", unicode.L)
+	Numbers     = newSet(newNd, "", unicode.N)
+	Digits      = newSet(newNd+" 11de0-11de9 16ff4-16ff6", "", unicode.N)
+	Word        = newSet(newLu+" "+newLl+" "+newLm+" "+newLo+" "+newNd+" "+newM+" "+otherAlphabetic+" 200c-200d", "", unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc)
+	punctuation = newSet("166d 111c9 24 2b 3c-3e 5e 60 7c 7e", latePunctuation, unicode.P)
+	Controls    = newSet("fffd 0", "9-a d "+lateFormats, unicode.Cc, unicode.Cf, unicode.Co)
+	Marks       = newSet("1cf2-1cf3", lateMarks, unicode.M)
+	Nonspacing  = newSet("1734", lateMarks+" "+marksOf9, unicode.Mn)
+	undivided   = newSet(lateDecompositions, "")
 )
 
 // ranges reads a list of code points and ranges of them, in hexadecimal.
@@ -110,7 +123,7 @@ func ranges(list string) *unicode.RangeTable {
 }
 
 // lower returns the lowercase of a code point, as of Unicode 17. Only U+0130 has one of two code
-// points, which lowercase sees to.
+// points, which Lower sees to.
 func lower(r rune) rune {
 	if r < 0x80 {
 		if 'A' <= r && r <= 'Z' {
@@ -136,15 +149,15 @@ func lower(r rune) rune {
 	return r
 }
 
-// lowercase returns a text in lowercase, each code point by itself.
-func lowercase(text string) string {
+// Lower returns a text in lowercase, each code point by itself.
+func Lower(text string) string {
 	return strings.Map(lower, strings.ReplaceAll(text, "\u0130", "i\u0307"))
 }
 
-// isPunctuation reports whether BERT takes a code point for punctuation: symbols of ASCII are, others are not.
-func isPunctuation(r rune) bool {
+// IsPunctuation reports whether BERT takes a code point for punctuation: symbols of ASCII are, others are not.
+func IsPunctuation(r rune) bool {
 	if r < unicode.MaxASCII+1 {
 		return '!' <= r && r <= '/' || ':' <= r && r <= '@' || '[' <= r && r <= '`' || '{' <= r && r <= '~'
 	}
-	return punctuation.has(r)
+	return punctuation.Has(r)
 }
