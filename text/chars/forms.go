@@ -8,8 +8,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Form is a normal form of Unicode 9. Package norm has a later version's, and it breaks up long runs
-// of marks, which the reference does not; so only its tables are used, and its test of what is normal.
+// Form is a normal form of Unicode 9, as the reference has it. Package norm cannot be used alone: it has a
+// later version, and inserts a joiner into runs of more than 30 marks. Its tables are used, and its
+// quick check.
 type Form struct {
 	whole     norm.Form // the form itself
 	decompose norm.Form // NFD or NFKD
@@ -29,7 +30,7 @@ func (f Form) Of(text string) string {
 	if f.whole.IsNormalString(text) { // true of any text that is normal in Unicode 9 too
 		return text
 	}
-	// Hangul and what is not of ASCII is divided as far as possible, put in order, and composed again.
+	// Code points are decomposed, put in canonical order, and composed again.
 	w := formWriter{form: f, out: make([]byte, 0, len(text)+len(text)/4)}
 	for i := 0; i < len(text); {
 		if text[i] < utf8.RuneSelf {
@@ -83,8 +84,8 @@ type formWriter struct {
 	lastKept uint8 // the class of the last of kept, 0 if there is none
 }
 
-// Hangul syllables are composed by rule: of a lead, a vowel and perhaps a trail. The other constants bound
-// what has a combining class or a decomposition at all.
+// Hangul syllables are composed by rule: of a lead, a vowel and perhaps a trail. The other constants are
+// bounds of the code points with a combining class or a decomposition.
 const (
 	hangulBase, hangulEnd       = 0xac00, 0xac00 + 11172
 	leadBase, leadCount         = 0x1100, 19

@@ -14,7 +14,7 @@ import (
 	"unicode"
 )
 
-// What differs from Go's tables, as hexadecimal ranges.
+// The differences from Go's tables, as hexadecimal ranges.
 const (
 	newLu = "1c89 a7cb-a7cc a7da a7dc 10d50-10d65"
 	newLl = "1c8a a7cd a7db 10d70-10d85"
@@ -123,7 +123,7 @@ func ranges(list string) *unicode.RangeTable {
 }
 
 // lower returns the lowercase of a code point, as of Unicode 17. Only U+0130 has one of two code
-// points, which Lower sees to.
+// points, which Lower handles.
 func lower(r rune) rune {
 	if r < 0x80 {
 		if 'A' <= r && r <= 'Z' {

@@ -1,4 +1,4 @@
-// Package export reads what training libraries export beside an ONNX model of text: its
+// Package export reads the files that training libraries export with an ONNX model of text: its
 // tokenizer, and how its outputs become embeddings, scores or labels.
 //
 // The files are those of Hugging Face's libraries: tokenizer.json, config.json, and of
@@ -35,8 +35,7 @@ const (
 // Auto is the value of a setting that the exported files decide.
 const Auto = "auto"
 
-// Settings are what the configuration says of the text of a service. Tokenizer is a path or
-// "". Pooling and Normalize may be Auto; Normalize is "yes" or "no" otherwise. Lengths are the
+// Settings are the configuration of a service that takes text. Tokenizer is a path or "". Pooling and Normalize may be Auto; Normalize is "yes" or "no" otherwise. Lengths are the
 // sequence lengths that the service is measured at, in ascending order.
 type Settings struct {
 	Tokenizer string
@@ -48,8 +47,7 @@ type Settings struct {
 // yes is the value of a setting that is on.
 const yes = "yes"
 
-// Text is how the queries of a service are made of text, and its outputs read. It is
-// immutable.
+// Text is how a service makes queries of text and reads its outputs. It is immutable.
 type Text struct {
 	Tokenizer *tokenizer.Tokenizer
 
@@ -87,8 +85,8 @@ const (
 	maxLabels = 1 << 16
 )
 
-// Read reads what lies beside the model file. It returns nil without an error if the settings
-// name no tokenizer and none is there.
+// Read reads the files next to a model. It returns nil without an error if there is no tokenizer
+// and the settings name none.
 func Read(model string, s Settings) (*Text, error) {
 	path, content, err := readTokenizer(model, s.Tokenizer)
 	if path == "" || err != nil {
@@ -191,7 +189,7 @@ func (r *reader) limit(t *Text) error {
 	return err
 }
 
-// modules reads how sentence-transformers makes embeddings, where the settings do not say it.
+// modules reads how sentence-transformers makes embeddings, where the settings leave it open.
 // Without modules.json it averages the tokens, and embeddings are normalized.
 func (r *reader) modules(t *Text, s Settings) error {
 	var list []struct{ Path, Type string }

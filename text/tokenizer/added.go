@@ -24,8 +24,8 @@ type addedTokens struct {
 	normalized *addedWords      // looked for in the normalized text
 }
 
-// newAddedTokens gives the tokens their IDs: that of the vocabulary, or the next free one. The IDs in
-// the file do not count; the reference ignores them too.
+// newAddedTokens assigns IDs: that of the vocabulary, or the next free one. The reference ignores the IDs in
+// the file, too.
 func newAddedTokens(tokens []addedToken, words *vocabulary, normalizers []normalizer) addedTokens {
 	a := addedTokens{byID: make(map[int32]addedToken), ids: make(map[string]int32)}
 	// The next free ID is the number of words, even if the IDs of a vocabulary have gaps.
@@ -102,8 +102,8 @@ func (a addedTokens) split(pieces []piece, p piece, words *addedWords) []piece {
 	if words == nil {
 		return appendPiece(pieces, p, 0, len(p.text))
 	}
-	// Tokens that strip white space may overlap with those behind them: then from goes back. The reference
-	// does the same.
+	// A token that strips white space on its right may overlap with the next one. Then from goes back, as in
+	// the reference.
 	text := p.text
 	from := 0                  // what is before it has been appended
 	spaceFrom, spaceTo := 0, 0 // white space that was looked at last
@@ -116,7 +116,7 @@ func (a addedTokens) split(pieces []piece, p piece, words *addedWords) []piece {
 		start, stop := at, at+length
 		at = stop
 		token := a.byID[id]
-		// The search goes on behind the token even if it does not count here.
+		// The search resumes behind the token even if it does not count here.
 		if token.SingleWord && (endsInWord(text[:start]) || startsInWord(text[stop:])) {
 			continue
 		}

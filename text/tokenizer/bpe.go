@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// bpe merges the characters of a piece, the pair that was merged first in training first.
+// bpe merges the characters of a piece, pairs in the order in which training merged them.
 type bpe struct {
 	*vocabulary
 	merges       map[[2]int32]merge
@@ -27,7 +27,7 @@ type bpe struct {
 	beforeSpace map[rune]bool
 }
 
-// merge is what a pair becomes, and when: lower ranks are first.
+// merge is the token that a pair becomes, and its rank: the lowest is merged first.
 type merge struct{ rank, id int32 }
 
 // newBPE looks up the merges. A pair that is listed twice has the rank of the later, as in the reference.
@@ -139,8 +139,8 @@ func (m *bpe) tokens(ids []int64, text string, s *scratch) ([]int64, error) {
 	return ids, nil
 }
 
-// characters makes a symbol of each character. A character that is unknown waits until a known one
-// follows: it may be fused with others. Tokens of bytes overtake it, as in the reference.
+// characters makes a symbol of each character. An unknown character is held back until a known one follows,
+// because it may be fused with others. Tokens of bytes overtake it, as in the reference.
 func (m *bpe) characters(text string, s *scratch) error {
 	waiting := false
 	for at := 0; at < len(text); {
@@ -206,7 +206,7 @@ func (m *bpe) addBytes(character string, first, last bool, s *scratch) bool {
 }
 
 // merge merges pairs of symbols: those of the lowest rank first, of these the leftmost. The queue is a
-// heap, so that a long piece takes no more than a logarithm more for each of its characters.
+// heap, so that n characters take O(n log n).
 func (m *bpe) merge(s *scratch) error {
 	for i := range len(s.symbols) - 1 {
 		m.offer(s, int32(i))
@@ -218,8 +218,8 @@ func (m *bpe) merge(s *scratch) error {
 			}
 		}
 		rank, at := s.pop()
-		// The queue keeps merges that are no longer possible: finding them there would take longer than
-		// passing over them here.
+		// Merges that are no longer possible stay in the heap: skipping them here is cheaper than
+		// removing them there.
 		left := &s.symbols[at]
 		if left.id == none || left.next == none {
 			continue
@@ -229,7 +229,7 @@ func (m *bpe) merge(s *scratch) error {
 		if !ok || merged.rank != rank { // one of the two has changed since
 			continue
 		}
-		// The right symbol goes, and the left one has new neighbours: both pairs may be merges.
+		// The left symbol takes the place of both and has new neighbours, with which it may merge.
 		left.id, left.next = merged.id, right.next
 		right.id = none
 		if left.next != none {

@@ -10,8 +10,8 @@ import (
 	"github.com/clipperhouse/uax29/v2/graphemes"
 )
 
-// charsmap is SentencePiece's compiled table of replacements: a double array that finds a prefix of a
-// text, and the texts, each ended by a zero byte, that replace them.
+// charsmap is SentencePiece's compiled table of replacements: a double array that finds prefixes of a text,
+// and the texts that replace them, each ended by a zero byte.
 type charsmap struct {
 	units  []uint32
 	texts  string

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// maxDepth is the limit on brackets within brackets. Each level of a sequence is read again with the
-// next, so deep ones would take long.
+// maxDepth is the limit on nested brackets. Each level of a sequence is read again with the next, so a deeply
+// nested file would take quadratic time.
 const maxDepth = 64
 
-// optional makes a component that a file may lack; then it is the zero value.
+// optional makes a component, or returns the zero value if the file lacks it.
 func optional[T any](role string, raw json.RawMessage, known map[string]builder[T]) (made T, err error) {
 	if absent(raw) {
 		return made, nil
@@ -57,8 +57,7 @@ func kindOfComponent(raw json.RawMessage) (string, error) {
 	return spec.Type, err
 }
 
-// named makes a component of a type. Its errors say where in the file a fault is, or what there could be
-// instead of what is not known.
+// named makes a component of a type. Its errors name the place in the file, or the known types.
 func named[T any](role, kind string, raw json.RawMessage, known map[string]builder[T]) (made T, err error) {
 	build, ok := known[kind]
 	if !ok {

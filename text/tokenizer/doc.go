@@ -1,8 +1,8 @@
-// Package tokenizer turns text into token IDs as a tokenizer.json of Hugging Face says: exactly as the
-// reference implementation does, the package tokenizers on PyPI.
+// Package tokenizer turns text into token IDs by a tokenizer.json of Hugging Face, exactly as the reference
+// implementation does: the package tokenizers on PyPI.
 //
 // Read and Parse make a Tokenizer. Encode turns a text or a pair of texts into IDs, with special
-// tokens, and truncates them. Padding is up to the caller; Pad says with what.
+// tokens, and truncates them. The caller pads, with the token that Pad returns.
 //
 // # What is supported
 //
@@ -18,22 +18,22 @@
 // Decoders are ignored, because this package does not turn IDs into text. So are strides, because what
 // truncation drops is not returned.
 //
-// # What is refused
+// # What is rejected
 //
-// Parse refuses what it would not do exactly, and names it:
+// Parse rejects what it would not do exactly, and names it:
 //
 //   - The pre-tokenizers UnicodeScripts and FixedLength.
-//   - A dropout of BPE, which makes IDs random.
-//   - A Sequence of post-processors of which several add tokens.
+//   - BPE with dropout, which makes IDs random.
+//   - A Sequence in which several post-processors add tokens.
 //   - Regular expressions with look-around, anchors, possessive quantifiers or sets within sets that are
 //     negated or intersected, and those that match the empty text. The look-ahead \s+(?!\S)|\s+ at the
 //     end of an expression is supported: nearly every byte-level vocabulary has it.
 //
 // # The reference
 //
-// TestGolden compares with what the reference made of some thousand texts. With a Python that has its
-// package, TestReference compares with itself, on as many made-up texts as wanted for each of the
-// sixteen tokenizers in testdata, which testdata/make.py trained:
+// TestGolden compares with recorded IDs of some thousand texts. TestReference runs the reference itself, if
+// it is given a Python with that package, on any number of random texts for each of the sixteen
+// tokenizers in testdata, which testdata/make.py trained:
 //
 //	OVERLAPD_TEST_PYTHON=python3 go test ./text/tokenizer -run TestReference -v -texts 100000
 //

@@ -23,7 +23,7 @@ var models = map[string]builder[model]{
 	"WordPiece": as(newWordPiece),
 }
 
-// newModel reads a model. Old files do not name its type, which then shows in its fields.
+// newModel reads a model. Old files do not name its type, which its fields then imply.
 func newModel(raw json.RawMessage) (model, error) {
 	var spec struct {
 		Type     *string

@@ -143,7 +143,7 @@ func (words) joins(before, after rune) bool {
 
 func (words) at(r rune) presence { return insideIf(wordKindOf(r) != blank) }
 
-// wordKind is what words tells characters apart by.
+// wordKind is the class of a character in these runs.
 type wordKind uint8
 
 const (

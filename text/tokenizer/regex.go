@@ -11,16 +11,16 @@ import (
 	"github.com/overlapd/overlapd/text/chars"
 )
 
-// regex finds what a regular expression of Oniguruma matches, by Go's package, which takes linear time
-// and has no look-around. One look-ahead is in all files: white space leaves its last character to what
-// follows, \s+(?!\S)|\s+ at the end of an expression. That is done here.
+// regex finds the matches of a regular expression of Oniguruma with Go's package regexp, which takes linear
+// time and has no look-around. One look-ahead is in nearly all files, \s+(?!\S)|\s+ at the end of an
+// expression: white space leaves its last character to what follows. It is implemented here.
 type regex struct {
 	compiled *regexp.Regexp
 	program  *syntax.Prog
 	white    bool // ends with the look-ahead
 }
 
-// lookahead is the end of an expression that regex sees to.
+// lookahead is the end of an expression that regex implements.
 const lookahead = `\s+(?!\S)|\s+`
 
 // whiteSpace is the class of white space in brackets.
@@ -151,14 +151,14 @@ type translation struct {
 }
 
 // copied are the parts that mean the same in both, and the opening of groups, none of which captures.
-// Those without a translation are refused: ^ and $ are the ends of lines in Ruby's syntax, {, is a count
+// Those without a translation are rejected: ^ and $ are the ends of lines in Ruby's syntax, {, is a count
 // there and text in Go, and ?+, *+ and ++ never give back what they took.
 var copied = []struct{ from, to string }{
 	{`(?:`, `(?:`}, {`(?i:`, `(?i:`}, {`(?i)`, `(?i)`}, {`(?<`, ``}, {`(?`, ``}, {`(`, `(?:`},
 	{`?+`, ``}, {`*+`, ``}, {`++`, ``}, {`{,`, ``}, {`^`, ``}, {`$`, ``},
 }
 
-// all translates the whole expression. What it does not know to mean the same in both, it refuses.
+// all translates the whole expression. It rejects what may have another meaning in Go.
 func (t *translation) all() error {
 	for t.rest != "" {
 		var err error

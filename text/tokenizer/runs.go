@@ -8,7 +8,7 @@ import (
 	"github.com/overlapd/overlapd/text/chars"
 )
 
-// The regular expressions of the byte-level vocabularies in use, which have a finder of their own.
+// Regular expressions of byte-level vocabularies that are widely used.
 const (
 	gpt2Regex   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 	llama3Regex = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
@@ -23,7 +23,7 @@ type runs struct {
 	digits int // most digits in a run, 0 for any
 }
 
-// kind is what the expressions tell characters apart by.
+// kind is the class of a character in these expressions.
 type kind uint8
 
 const (
@@ -118,7 +118,7 @@ func (f runs) next(text string, at int) int {
 // contraction returns the end of a contraction such as 's, or at if there is none. In the family of
 // cl100k, case does not count; the long s folds to s.
 func (f runs) contraction(text string, at int) int {
-	// Two characters tell. The end of each is kept, since the long s has two bytes.
+	// Two characters decide. The end of each is kept, since the long s has two bytes.
 	var folded [3]byte
 	n, ends := 0, [3]int{}
 	for i, r := range text[at+1:] {

@@ -22,15 +22,15 @@ type scratch struct {
 	ends    []int32
 }
 
-// scratches are the scratches that no call uses.
+// scratches holds unused scratches.
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// maxKept is the number of elements up to which the memory of a call is kept. It is enough for texts of
-// some thousand tokens; those of a megabyte would hold on to a hundred times their size.
+// maxKept is the number of elements up to which the memory of a call is kept: enough for a portion. A word
+// of a megabyte takes a hundred times its size.
 const maxKept = 1 << 12
 
-// release keeps the memory for another call, unless it is much. It keeps no text: a client's must not stay
-// in memory longer than the call.
+// release keeps the memory for another call, unless it is large. It keeps no text, because the text of a
+// client must not stay in memory longer than the call.
 func (s *scratch) release() {
 	if max(cap(s.pieces), cap(s.spare), cap(s.symbols), cap(s.queue), cap(s.steps), cap(s.ids[0]), cap(s.ids[1])) > maxKept {
 		return
@@ -60,7 +60,7 @@ func (s *scratch) check() error {
 	return s.ctx.Err()
 }
 
-// spend asks the context every so many bytes.
+// spend asks the context every checkInterval bytes.
 func (s *scratch) spend(n int) error {
 	if s.spent += n; s.spent < checkInterval {
 		return nil
@@ -68,8 +68,8 @@ func (s *scratch) spend(n int) error {
 	return s.check()
 }
 
-// symbol is a token of a piece that is being merged. Symbols are a linked list in an array; one that
-// was merged into the one before it has no ID any more.
+// symbol is a token of a piece that is being merged. Symbols are a linked list in an array. One that was
+// merged into its predecessor has no ID.
 type symbol struct{ id, previous, next int32 }
 
 // addSymbol appends a symbol and links it with the one before.
@@ -81,7 +81,7 @@ func (s *scratch) addSymbol(id int32) {
 	s.symbols = append(s.symbols, symbol{id, n - 1, none})
 }
 
-// push queues a merge: it rises past those that are after it. An item is a number, rank before place.
+// push adds a merge to the heap. An item is a number: the rank in its upper half, the place in the lower.
 func (s *scratch) push(rank, at int32) {
 	item := uint64(rank)<<32 | uint64(at)
 	s.queue = append(s.queue, item)
@@ -97,7 +97,7 @@ func (s *scratch) push(rank, at int32) {
 	s.queue[i] = item
 }
 
-// pop returns the next merge: the last item sinks from the top, past children that are before it.
+// pop removes the next merge from the heap.
 func (s *scratch) pop() (rank, at int32) {
 	top, last := s.queue[0], len(s.queue)-1
 	item := s.queue[last]
@@ -117,14 +117,14 @@ func (s *scratch) pop() (rank, at int32) {
 	return int32(top >> 32), int32(uint32(top))
 }
 
-// step is the best way to a place in a piece: its score, and its last token.
+// step is the best path to a place in a piece: its score, and its last token.
 type step struct {
 	score float64
-	from  int32 // where the token begins, or none if no way leads here
+	from  int32 // where the token begins, or none if no path leads here
 	id    int32
 }
 
-// improve takes a better way; of equal ones the first stays.
+// improve replaces the path by a better one. Of equal ones the first stays.
 func (t *step) improve(score float64, from, id int32) {
 	if t.from == none || score > t.score {
 		*t = step{score, from, id}

@@ -62,8 +62,8 @@ type separator struct {
 	found      bool // the last span was found, not what is between
 }
 
-// add takes the next span. It grows the last piece, or ends it and begins one. What is removed does neither,
-// so that the span after it does not touch the last and begins a piece as well.
+// add takes the next span. It extends the last piece, or ends it and begins one. A span that is removed does
+// neither, and the span after it begins a piece because it does not touch the last one.
 func (s *separator) add(start, end int, found bool) {
 	if found && s.behavior == removed {
 		return

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// template says what a text, or a pair of texts, becomes: the tokens of the texts and special tokens,
-// in order. Every post-processor is one.
+// template is the order of special tokens and the tokens of texts, for one text and for a pair. Every
+// post-processor is one.
 type template struct{ single, pair []part }
 
 // Limits on a template, so that no file makes a short text a long one.
@@ -26,7 +26,7 @@ type part struct {
 // bare is the template of a file without a post-processor.
 var bare = template{[]part{{text: 0}}, []part{{text: 0}, {text: 1, typ: 1}}}
 
-// added returns how many special tokens parts have.
+// added returns the number of special tokens of parts.
 func added(parts []part) int {
 	n := 0
 	for _, p := range parts {
@@ -139,7 +139,7 @@ func newTemplate(spec struct {
 	if err != nil {
 		return template{}, err
 	}
-	// A pair's template may well lack a text, and then ignores it.
+	// The template of a pair may lack a text, which is then ignored.
 	for _, p := range single {
 		if p.text == 1 {
 			return template{}, errors.New("the template for one text has the second")

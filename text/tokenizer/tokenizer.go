@@ -13,7 +13,7 @@ import (
 // maxFile is the limit in bytes on a file; the largest in use have some 40 MB.
 const maxFile = 256 << 20
 
-// Tokenizer turns text into token IDs as a tokenizer.json says. Several goroutines may use it at once.
+// Tokenizer turns text into token IDs. It is safe for concurrent use.
 type Tokenizer struct {
 	added       addedTokens
 	normalizers []normalizer
@@ -40,8 +40,7 @@ func Read(file string) (*Tokenizer, error) {
 	return t, nil
 }
 
-// Parse reads the text of a tokenizer.json. It names the component that it does not support, and those
-// that it does.
+// Parse reads the text of a tokenizer.json. Its error for an unsupported component names the supported ones.
 func Parse(text []byte) (*Tokenizer, error) {
 	var file struct {
 		Truncation    *truncation
@@ -88,13 +87,13 @@ func Parse(text []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// padding is what a file says of padding; how far is up to the caller.
+// padding is the token that a file pads with. The caller chooses the length.
 type padding struct {
 	ID   uint32 `json:"pad_id"`
 	Type uint32 `json:"pad_type_id"`
 }
 
-// padding returns the token to pad with: what the file says, or else the token that is called so.
+// padding returns the token to pad with: that of the file, or else the one with a usual name.
 func (t *Tokenizer) padding(p *padding) (id, typ int64) {
 	if p != nil {
 		return int64(p.ID), int64(p.Type)
@@ -114,10 +113,9 @@ func (t *Tokenizer) padding(p *padding) (id, typ int64) {
 func (t *Tokenizer) Pad() (id, typ int64) { return t.padID, t.padType }
 
 // Encode returns the tokens of a text, or of a pair of texts if pair is not nil, with special tokens,
-// truncated to at most limit tokens. A limit of 0 leaves it to the file, which may have a limit. Bytes
-// that are not UTF-8 count as U+FFFD. Encode takes time in proportion to the text and gives up soon
-// after ctx has ended. Its other errors are ErrUnknown and that of a limit below the number of special
-// tokens.
+// truncated to at most limit tokens. With a limit of 0, the limit of the file applies if it has one. Bytes
+// that are not UTF-8 count as U+FFFD. Encode returns the error of ctx soon after that has ended. It also
+// fails with ErrUnknown, and if the limit is below the number of special tokens.
 func (t *Tokenizer) Encode(ctx context.Context, text string, pair *string, limit int) (Encoding, error) {
 	parts := t.template.single
 	if pair != nil {
@@ -136,14 +134,13 @@ func (t *Tokenizer) Encode(ctx context.Context, text string, pair *string, limit
 		return Encoding{}, fmt.Errorf("the limit of %d tokens has no room for the %d special tokens", c.MaxLength, added(parts))
 	}
 
-	// Tokens that truncation drops need not be made: it shows with one more than the limit that there were
-	// more, and nothing else of them matters.
+	// One token more than the limit shows that the text is truncated. The others need not be made.
 	s := scratches.Get().(*scratch)
 	defer s.release()
 	s.ctx = ctx
 	most := unlimited
 	if c != nil {
-		most = c.MaxLength + 1 // so that it shows whether there were more
+		most = c.MaxLength + 1
 	}
 	if err := t.texts(text, pair, c, most, s); err != nil {
 		return Encoding{}, err
@@ -165,8 +162,8 @@ func (t *Tokenizer) Encode(ctx context.Context, text string, pair *string, limit
 	return e, nil
 }
 
-// texts fills s.ids with the tokens of a text and its pair, without special ones. If there are more
-// than most, it may leave out some that truncation does not keep.
+// texts fills s.ids with the tokens of a text and its pair, without special tokens. Beyond most, it may leave
+// out tokens that truncation does not keep.
 func (t *Tokenizer) texts(text string, pair *string, c *truncation, most int, s *scratch) (err error) {
 	s.ids[1] = s.ids[1][:0]
 	if s.ids[0], err = t.tokens(s.ids[0][:0], text, c, most, s); err == nil && pair != nil {

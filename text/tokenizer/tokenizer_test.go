@@ -124,6 +124,8 @@ func TestScores(t *testing.T) {
 		"-550457264918955352815.5":      0xc43dd7210dff076c,
 		"-20.0567059771202779142099190": 0xc0340e84486d3826,
 		"-1.4339504482183481e-05":       0xbeee12767d454735,
+		"0e-99999999999999999999":       0,
+		"1e-99999999999999999999":       0,
 	} {
 		if got, err := parseScore(text); err != nil || math.Float64bits(got) != want {
 			t.Errorf("%s is %x, %v, want %x", text, math.Float64bits(got), err, want)

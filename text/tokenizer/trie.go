@@ -14,9 +14,8 @@ type entry struct {
 	id   int32
 }
 
-// trie finds words by their bytes. It is one for all uses: exact look-ups, the longest word at a
-// place, and all words at a place. Nodes are numbered breadth first, so that the children of a node
-// are neighbours; a node takes nine bytes.
+// trie finds words by their bytes: exactly, the longest at a place, or all at a place. Nodes are numbered
+// breadth first, so that the children of a node are neighbours. A node takes nine bytes.
 type trie struct {
 	label []byte  // the byte that leads to a node
 	first []int32 // the children of node n are first[n] to first[n+1]-1

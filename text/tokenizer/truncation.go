@@ -2,26 +2,29 @@ package tokenizer
 
 import "fmt"
 
-// truncation shortens texts to a number of tokens. Its strategy says which of a pair: the longer one, or
-// always the same. Its direction says at which end, as files write it.
+// truncation limits the number of tokens. Strategy selects the text of a pair that is shortened, and
+// Direction the end at which tokens are dropped.
 type truncation struct {
 	Direction string
 	MaxLength int `json:"max_length"`
 	Strategy  string
 }
 
-// The values in files, and what stands for the lack of a limit.
+// The values of files.
 const (
 	left       = "Left"
 	right      = "Right"
 	longest    = "LongestFirst"
 	onlyFirst  = "OnlyFirst"
 	onlySecond = "OnlySecond"
-	unlimited  = -1
-	maxTokens  = 1 << 30 // a limit above it is none
 )
 
-// validate checks what a file says and fills in what it may leave out.
+const (
+	unlimited = -1      // stands for no limit
+	maxTokens = 1 << 30 // is the highest limit, which no text reaches
+)
+
+// validate checks the values of a file and sets the defaults of those that it may lack.
 func (c *truncation) validate() error {
 	if c.Direction == "" {
 		c.Direction = right
@@ -44,9 +47,9 @@ func (c *truncation) odd(parts []part) bool {
 	return c.Strategy == longest && (c.MaxLength-added(parts))%2 == 1
 }
 
-// lengths returns to how many tokens a text, or a pair, is shortened so that it has at most some. Where the
-// strategy cannot drop enough, as if there is only one text or the other alone is too long, the reference
-// fails. Then the longer text is shortened here: a request need not know the file.
+// lengths returns how many tokens are kept of a text and its pair so that they have at most most. Where the
+// strategy cannot drop enough, because there is one text only or the other alone is too long, the
+// reference fails. Here the longer text is shortened then, because a client need not know the file.
 func (c *truncation) lengths(first, second, most int) (int, int) {
 	excess := first + second - most
 	switch {
@@ -72,7 +75,7 @@ func (c *truncation) lengths(first, second, most int) (int, int) {
 	return short, long
 }
 
-// shorten returns so many tokens of a text.
+// shorten returns the first or the last length tokens of a text.
 func (c *truncation) shorten(ids []int64, length int) []int64 {
 	if c.Direction == left {
 		return ids[max(0, len(ids)-length):]

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// unigram divides a piece so that the sum of the scores of its tokens is highest.
+// unigram divides a piece into the tokens with the highest sum of scores.
 type unigram struct {
 	*vocabulary
 	scores       []float64
@@ -21,10 +21,10 @@ type unigram struct {
 	byteTokens   [256]int32
 }
 
-// unknownPenalty is by how much an unknown character scores less than the worst token.
+// unknownPenalty is the difference between the worst token's score and that of an unknown character.
 const unknownPenalty = 10
 
-// newUnigram makes a model of tokens with their scores; the ID of a token is its place in the list.
+// newUnigram makes a model of tokens with their scores. The ID of a token is its index in the list.
 func newUnigram(spec struct {
 	Vocab        []scored
 	Unk          *int `json:"unk_id"`
@@ -47,7 +47,7 @@ func newUnigram(spec struct {
 		m.scores[i] = word.score
 		worst = min(worst, word.score)
 	}
-	// Even a way of the worst tokens is better than one through an unknown character.
+	// Even a path of the worst tokens is better than one through an unknown character.
 	m.unknownScore = worst - unknownPenalty
 	m.vocabulary = &vocabulary{newTrie(entries), len(spec.Vocab), int32(len(spec.Vocab) - 1)}
 	m.byteTokens = m.bytes()
@@ -60,7 +60,7 @@ type scored struct {
 	score float64
 }
 
-// UnmarshalJSON reads the pair, for which Go has no type: the score is what follows the last comma.
+// UnmarshalJSON reads the pair. The score is the number behind the last comma.
 func (s *scored) UnmarshalJSON(raw []byte) error {
 	comma := bytes.LastIndexByte(raw, ',')
 	if comma < 1 || raw[0] != '[' {
@@ -76,8 +76,8 @@ func (s *scored) UnmarshalJSON(raw []byte) error {
 }
 
 // parseScore reads a number as the reference does, which rounds twice: all digits to a number without a
-// point, and that divided by a power of ten. It may be off by the last bit, and between two ways of nearly
-// the same score, the bit decides.
+// point, and that divided by a power of ten. The result may be off by the last bit, which decides between two
+// paths of nearly the same score.
 func parseScore(text string) (float64, error) {
 	if _, err := strconv.ParseFloat(text, 64); err != nil {
 		return 0, err
@@ -104,6 +104,9 @@ func parseScore(text string) (float64, error) {
 			exponent++
 		}
 	}
+	if whole == 0 {
+		return 0, nil // whatever the exponent, which may not fit either
+	}
 	score := float64(whole)
 	for ; exponent < -maxExponent && score != 0; exponent += maxExponent {
 		score /= 1e308
@@ -120,11 +123,11 @@ func parseScore(text string) (float64, error) {
 	return score, err
 }
 
-// maxExponent is that of the highest power of ten.
+// maxExponent is the exponent of the highest power of ten that is a float64.
 const maxExponent = 308
 
-// tokens appends the IDs of the best way through a text. It follows the way from its end, since each place
-// knows only the token that ends there.
+// tokens appends the IDs of the best path through a text. It follows the path from its end, because a step
+// has only the token that ends there.
 func (m *unigram) tokens(ids []int64, text string, s *scratch) ([]int64, error) {
 	if err := m.best(text, s); err != nil {
 		return ids, err
@@ -149,7 +152,7 @@ func (m *unigram) tokens(ids []int64, text string, s *scratch) ([]int64, error) 
 	return ids, nil
 }
 
-// best fills s.steps with the best way to each place of a text.
+// best fills s.steps with the best path to each place of a text.
 func (m *unigram) best(text string, s *scratch) error {
 	s.steps = append(s.steps[:0], make([]step, len(text)+1)...)
 	for i := range s.steps {
@@ -163,7 +166,7 @@ func (m *unigram) best(text string, s *scratch) error {
 		}
 		_, size := utf8.DecodeRuneInString(text[at:])
 		// Every word that begins here leads to its end. If none is this character alone, there is also the
-		// way of taking it for unknown, so that every place can be reached.
+		// path that takes it for unknown, so that every place can be reached.
 		here, known, node := s.steps[at].score, false, int32(0)
 		for end := at; end < len(text); {
 			if node = m.step(node, text[end]); node == none {

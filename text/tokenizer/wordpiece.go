@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// wordPiece finds the longest words from the left.
+// wordPiece takes the longest word of its vocabulary at each place, from the left.
 type wordPiece struct {
 	*vocabulary
 	rest    int32 // the node of the prefix of words that continue another
