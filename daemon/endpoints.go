@@ -20,6 +20,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/residents"
 	"github.com/overlapd/overlapd/daemon/rpc"
 	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/daemon/text"
 )
 
 // accessOptions returns the access options of a configuration.
@@ -60,10 +61,10 @@ func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 	if d.tracer != nil {
 		q.Tracer = d.tracer
 	}
-	p := d.published()
+	p, texts := d.published(), text.New(q, d.backend.Broaden)
 	h := http.Options{
 		Queries: q, Access: d.access, Status: p.status, Timeline: d.backend.Timeline(), OpenMetrics: !c.Access.Metrics,
-		Broaden: d.backend.Broaden, Lasting: d.front.lasting,
+		Texts: texts, Lasting: d.front.lasting,
 	}
 	if c.Metrics {
 		h.Metrics = p.exporter(o.Version, c.Policy)
@@ -72,7 +73,7 @@ func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 		return err
 	}
 	if d.front.remote != nil {
-		d.front.rpc = rpc.New(q, c.Limits, d.access)
+		d.front.rpc = rpc.New(q, texts, c.Limits, d.access)
 	}
 	return nil
 }

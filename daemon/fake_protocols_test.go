@@ -20,6 +20,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
+	"github.com/overlapd/overlapd/daemon/text"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -75,7 +76,7 @@ func queriesOf(h query.Host, l config.Limits) *query.Server {
 // serveHTTP serves queries by HTTP until the test ends.
 func serveHTTP(t testing.TB, q *query.Server, l config.Limits) net.Addr {
 	t.Helper()
-	o := http.Options{Queries: q}
+	o := http.Options{Queries: q, Texts: text.New(q, nil)}
 	if b, ok := q.Host.(*backend); ok {
 		o.Status, o.Timeline = publishedBy(b).status, b.Timeline()
 	}
@@ -108,7 +109,7 @@ func serveRemote(t testing.TB, q *query.Server, l config.Limits) inference.GRPCI
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := rpc.New(q, l, nil)
+	r := rpc.New(q, text.New(q, nil), l, nil)
 	served := make(chan error, 1)
 	go func() { served <- r.Serve(ln) }()
 	c, err := grpc.NewClient(ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))

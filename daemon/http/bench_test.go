@@ -10,6 +10,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/text"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -49,7 +50,8 @@ func handling(t testing.TB, body string, header map[string]string) func() {
 		r.List[0].Variants = []query.Variant{{Name: "fast", Accuracy: 76.13}, {Name: "best", Accuracy: 78.31}}
 	}
 	l := testLimits()
-	e, err := NewEndpoint(l, Options{Queries: queriesOf(r, l), Status: r.fake.Status, Timeline: r.fake.timeline})
+	q := queriesOf(r, l)
+	e, err := NewEndpoint(l, Options{Queries: q, Texts: text.New(q, nil), Status: r.fake.Status, Timeline: r.fake.timeline})
 	if err != nil {
 		t.Fatal(err)
 	}

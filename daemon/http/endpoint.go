@@ -40,7 +40,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/text"
 )
 
 const (
@@ -80,7 +79,7 @@ func NewEndpoint(l config.Limits, o Options) (*Endpoint, error) {
 	n := newInference(q, b)
 	e := &Endpoint{
 		limits: l, access: o.Access, places: q.Connections, watch: w, bodies: b, inference: n,
-		texts: &textInference{n, b, text.New(q, o.Broaden)},
+		texts: &textInference{n, b, o.Texts},
 		gate:  gate{queries: q, access: o.Access, most: l.RequestBytes, openMetrics: o.OpenMetrics, hosts: hostSet(l.Hosts)},
 		pages: &pages{Options: o, heavy: make(turns, 1), bodies: &bodies{memory: q.Memory.Part(pageBytes)}},
 	}

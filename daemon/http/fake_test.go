@@ -18,6 +18,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/daemon/text"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -47,7 +48,8 @@ func queriesOf(h query.Host, l config.Limits) *query.Server {
 // change.
 func endpointOf(t testing.TB, f *fake, l config.Limits, change func(*Options)) *Endpoint {
 	t.Helper()
-	o := Options{Queries: queriesOf(f, l), Status: f.Status, Timeline: f.timeline}
+	q := queriesOf(f, l)
+	o := Options{Queries: q, Texts: text.New(q, nil), Status: f.Status, Timeline: f.timeline}
 	if change != nil {
 		change(&o)
 	}

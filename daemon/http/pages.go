@@ -15,6 +15,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/daemon/text"
 )
 
 // Errors of the pages. A 503 here never means that inference is unavailable.
@@ -46,9 +47,8 @@ type Options struct {
 	Metrics     func() ([]byte, error)
 	OpenMetrics bool
 
-	// Broaden lets the process use all processors until release is called, for work that
-	// computes for more than a moment. It may be nil.
-	Broaden func() (release func())
+	// Texts answers requests of texts.
+	Texts *text.Server
 
 	// Lasting is set if the listening socket outlives the endpoint, as with systemd's.
 	// Clients cannot see that the endpoint stops, so Shutdown first serves those that are

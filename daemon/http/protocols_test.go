@@ -3,11 +3,14 @@ package http
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,11 +19,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc"
 	oip "github.com/overlapd/overlapd/daemon/rpc/inference"
+	"github.com/overlapd/overlapd/daemon/text"
 )
 
 // These tests compare both protocols: they read the same queries, within the same
@@ -56,7 +61,7 @@ func serveRemote(t testing.TB, q *query.Server, l config.Limits) oip.GRPCInferen
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := rpc.New(q, l, nil)
+	r := rpc.New(q, text.New(q, nil), l, nil)
 	served := make(chan error, 1)
 	go func() { served <- r.Serve(ln) }()
 	c, err := grpc.NewClient(ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -110,6 +115,49 @@ func TestRemoteCallIsTheSame(t *testing.T) {
 			t.Errorf("input %d: got %+v, want %+v", i, g, w)
 		}
 	}
+}
+
+// Texts have the same answers over gRPC as over HTTP, as raw bytes and as contents.
+func TestRemoteTexts(t *testing.T) {
+	s := texting(t)
+	client := serveRemote(t, s.endpoint.gate.queries, testLimits())
+	ask := func(model string, shape []int64, texts ...string) (*oip.ModelInferResponse, error) {
+		q := remoteRequest(model, remoteInput{"text", "BYTES", shape, nil})
+		q.RawInputContents[0] = nil
+		contents := &oip.InferTensorContents{}
+		for _, text := range texts {
+			q.RawInputContents[0] = append(q.RawInputContents[0], bytesElement(text)...)
+			contents.BytesContents = append(contents.BytesContents, []byte(text))
+		}
+		raw, err := client.ModelInfer(patient(t), q)
+		q.RawInputContents, q.Inputs[0].Contents = nil, contents
+		typed, typedErr := client.ModelInfer(patient(t), q)
+		if status.Code(err) != status.Code(typedErr) || !proto.Equal(raw, typed) {
+			t.Errorf("%s: raw %v, %v, typed %v, %v", model, raw, err, typed, typedErr)
+		}
+		return raw, err
+	}
+	out, err := ask("enc", []int64{2}, "a", "b c")
+	if err != nil || len(out.Outputs) != 1 || out.Outputs[0].Name != "embedding" || !slices.Equal(out.Outputs[0].Shape, []int64{2, 4}) ||
+		math.Float32frombits(binary.LittleEndian.Uint32(out.RawOutputContents[0][16:])) != 2 {
+		t.Errorf("embeddings: %v, %v", out, err)
+	}
+	out, err = ask("rank", []int64{2, 2}, "a", "b", "a", "~")
+	if err != nil || len(out.Outputs) != 2 || out.Outputs[0].Name != "labels" || out.Outputs[1].Name != "scores" || !bytes.HasPrefix(out.RawOutputContents[0], bytesElement("LABEL_0")) {
+		t.Errorf("pairs: %v, %v", out, err)
+	}
+	for _, c := range []struct {
+		shape []int64
+		texts []string
+		want  string
+	}{
+		{[]int64{1, 3}, []string{"a", "b", "c"}, "for pairs"}, {[]int64{2}, []string{"a"}, "elements"}, {[]int64{1}, []string{"\xff"}, "not UTF-8"},
+	} {
+		if _, err := ask("enc", c.shape, c.texts...); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("shape %v: %v, want %q", c.shape, err, c.want)
+		}
+	}
+	s.settle()
 }
 
 // Both protocols have one budget of memory, and together no more than it, and one

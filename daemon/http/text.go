@@ -286,16 +286,13 @@ func (r *textRequest) readInput() *query.Error {
 	})
 }
 
-// Errors of the input of a request.
-var (
-	errInput = query.Invalid(`"input" must be a string, an array of strings, an array of tokens, or an array of arrays of tokens`)
-	errTexts = query.Invalid("the request has more than %d texts: send them in several requests", text.MaxTexts)
-)
+// errInput is returned for an input of another form.
+var errInput = query.Invalid(`"input" must be a string, an array of strings, an array of tokens, or an array of arrays of tokens`)
 
 // addInput reads a string as a text.
 func (r *textRequest) addInput() *query.Error {
 	if len(r.Items) == text.MaxTexts {
-		return errTexts
+		return text.ErrTexts
 	}
 	v, err := r.str("a text")
 	r.Items = append(r.Items, text.Item{Text: v})
@@ -308,7 +305,7 @@ const tokenBytes = 8
 // addTokens reads an array of tokens whose bracket has been read as a text.
 func (r *textRequest) addTokens() *query.Error {
 	if len(r.Items) == text.MaxTexts {
-		return errTexts
+		return text.ErrTexts
 	}
 	ids := []int64{}
 	err := r.json.each(']', func() *query.Error {
@@ -368,7 +365,7 @@ func (r *textRequest) readDocuments() *query.Error {
 // addDocument reads the text of a document.
 func (r *textRequest) addDocument() *query.Error {
 	if len(r.documents) == text.MaxTexts {
-		return errTexts
+		return text.ErrTexts
 	}
 	v, err := r.str("a document")
 	r.documents = append(r.documents, v)

@@ -17,6 +17,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
+	"github.com/overlapd/overlapd/daemon/text"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -225,7 +226,7 @@ func startGuarded(t testing.TB, f *fake, l config.Limits, a *access.Access, clie
 		Host: f, Memory: query.NewBudget(l.MemoryBytes), Connections: query.NewPlaces(l.Connections),
 		Version: "test", Load: f.load,
 	}
-	r := &rig{fake: f, t: t, server: New(q, l, a), address: ln.Addr().String(), credentials: insecure.NewCredentials()}
+	r := &rig{fake: f, t: t, server: New(q, text.New(q, nil), l, a), address: ln.Addr().String(), credentials: insecure.NewCredentials()}
 	if client != nil {
 		r.credentials = credentials.NewTLS(client)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,11 +14,15 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/rpc/inference"
+	"github.com/overlapd/overlapd/daemon/text"
+	"github.com/overlapd/overlapd/models"
 )
 
 // answerer answers inference requests.
 type answerer struct {
 	queries *query.Server
+	texts   *text.Server
 	guard   *guard
 
 	// most is the largest request in bytes.
@@ -68,7 +73,11 @@ func (a *answerer) answer(ctx context.Context, x *exchange) (*outgoing, *query.E
 	v, err := find(a.queries, x.request.ModelName, x.request.ModelVersion)
 	if err == nil {
 		x.service = v.Name
-		err = a.queries.Answer(v, x, trace, ctx.Done())
+		if v.Text != nil && x.ofTexts() {
+			err = a.answerTexts(v, x, trace)
+		} else {
+			err = a.queries.Answer(v, x, trace, ctx.Done())
+		}
 	}
 	// DEADLINE_EXCEEDED is what a client of gRPC expects when its own deadline is missed.
 	if err != nil && x.ranOut(err) {
@@ -93,8 +102,54 @@ func (x *exchange) ranOut(err *query.Error) bool {
 	return false
 }
 
-// Decode fills the call from the request. Arrival is now: the request was read before.
+// ofTexts reports whether a request has strings. No model that takes text has an input of them, so any
+// other request is one of tensors.
+func (x *exchange) ofTexts() bool {
+	return slices.ContainsFunc(x.request.Inputs, func(in *inference.ModelInferRequest_InferInputTensor) bool {
+		return in.GetDatatype() == models.String.Protocol()
+	})
+}
+
+// answerTexts answers a request of texts.
+func (a *answerer) answerTexts(v *query.Service, x *exchange, trace *tracing.Query) *query.Error {
+	c, err := text.TensorCall(v)
+	if err == nil {
+		err = x.read(c)
+	}
+	if err != nil {
+		return err
+	}
+	// The texts are copied out of the input.
+	held := int64(len(c.Given[0].Data))
+	if !a.queries.Memory.Take(held) {
+		return query.ErrBodyMemory
+	}
+	defer a.queries.Memory.Give(held)
+	r := &text.Request{Service: v, Arrival: c.Arrival, Memory: a.queries.Memory, Trace: trace}
+	if err := text.TakeTexts(r, c); err != nil {
+		return err
+	}
+	answer, err := a.texts.Answer(x.ctx, r)
+	if err != nil {
+		return err
+	}
+	defer answer.Release()
+	if err := text.SetOutputs(c, r, answer); err != nil {
+		return err
+	}
+	return x.Encode(c)
+}
+
+// Decode fills the call from the request.
 func (x *exchange) Decode(c *query.Call) *query.Error {
+	if err := x.read(c); err != nil {
+		return err
+	}
+	return c.Admit(func(dst []byte, in *query.Input) (int, *query.Error) { return copy(dst, in.Data), nil })
+}
+
+// read sets what a request says of a call. Arrival is now: the request was read before.
+func (x *exchange) read(c *query.Call) *query.Error {
 	c.Arrival = time.Now()
 	if p, ok := peer.FromContext(x.ctx); ok {
 		c.Sender = query.Sender(p.Addr)
@@ -106,7 +161,7 @@ func (x *exchange) Decode(c *query.Call) *query.Error {
 		return err
 	}
 	x.hurried = c.Timeout > 0 && c.Timeout < c.Service.QoSTarget
-	return c.Admit(func(dst []byte, in *query.Input) (int, *query.Error) { return copy(dst, in.Data), nil })
+	return nil
 }
 
 // shorten limits the timeout of a call to the deadline of its context. It fails if that has

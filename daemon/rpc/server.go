@@ -45,6 +45,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
+	"github.com/overlapd/overlapd/daemon/text"
 )
 
 // Limits on what a client may keep busy, besides those of the configuration.
@@ -77,8 +78,9 @@ type Server struct {
 	stop     sync.Once
 }
 
-// New returns a server. With a nil access it lets everybody in, without TLS.
-func New(q *query.Server, l config.Limits, a *access.Access) *Server {
+// New returns a server. Requests of texts are answered by t. With a nil access it lets everybody in,
+// without TLS.
+func New(q *query.Server, t *text.Server, l config.Limits, a *access.Access) *Server {
 	s := &Server{queries: q, limits: l, stopping: make(chan struct{}), guard: &guard{
 		access: a, unsent: &unsent{timeout: l.ReadTimeout},
 		probes: q.Connections.Memory(probeBytes), reflections: q.Memory.Part(q.Memory.Limit() / reflectionShare),
@@ -103,7 +105,7 @@ func New(q *query.Server, l config.Limits, a *access.Access) *Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingLeast, PermitWithoutStream: true}),
 		grpc.InTapHandle(s.guard.hurry),
 	)
-	answers := &answerer{queries: q, guard: s.guard, most: l.RequestBytes, stopping: s.stopping}
+	answers := &answerer{queries: q, texts: t, guard: s.guard, most: l.RequestBytes, stopping: s.stopping}
 	s.register(serviceDesc(answers), protocol{queries: q})
 	s.register(s.untilStop(grpc_health_v1.Health_ServiceDesc), health{queries: q, guard: s.guard})
 	if q.Load != nil {

@@ -10,40 +10,40 @@ import (
 	"github.com/overlapd/overlapd/text/export"
 )
 
-// Classifies reports whether the outputs of a model are scores rather than embeddings: it has
+// classifies reports whether the outputs of a model are scores rather than embeddings: it has
 // none with a vector for each token, and its own pooled output is not asked for.
-func Classifies(sig *query.Signature, t *export.Text) bool {
+func classifies(sig *query.Signature, t *export.Text) bool {
 	perToken := func(p query.Port) bool { return p.AnyRank || len(p.Dims) == 3 }
 	return t.Pooling != export.PoolNone && !slices.ContainsFunc(sig.Outputs, perToken)
 }
 
-// Class is a class of a classifier with the score of a text, between 0 and 1.
-type Class struct {
-	Label string
-	Score float32
+// class is a class of a classifier with the score of a text, between 0 and 1.
+type class struct {
+	label string
+	score float32
 }
 
-// Classes returns the classes of a row of scores, the best first. The scores of all classes
+// classes returns the classes of a row of scores, the best first. The scores of all classes
 // add up to 1, unless there is only one or the model says that they are independent.
-func Classes(row []float32, t *export.Text) []Class {
-	list := make([]Class, len(row))
+func classes(row []float32, t *export.Text) []class {
+	list := make([]class, len(row))
 	most, sum := slices.Max(row), 0.0
 	for _, v := range row {
 		sum += math.Exp(float64(v - most))
 	}
 	for i, v := range row {
 		// Classes without a name are numbered, as exporters do.
-		list[i].Label = "LABEL_" + strconv.Itoa(i)
+		list[i].label = "LABEL_" + strconv.Itoa(i)
 		if i < len(t.Labels) {
-			list[i].Label = t.Labels[i]
+			list[i].label = t.Labels[i]
 		}
 		if len(row) == 1 || t.Independent {
-			list[i].Score = float32(sigmoid(v))
+			list[i].score = float32(sigmoid(v))
 		} else {
-			list[i].Score = float32(math.Exp(float64(v-most)) / sum)
+			list[i].score = float32(math.Exp(float64(v-most)) / sum)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b Class) int { return cmp.Compare(b.Score, a.Score) })
+	slices.SortStableFunc(list, func(a, b class) int { return cmp.Compare(b.score, a.score) })
 	return list
 }
 

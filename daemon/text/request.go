@@ -10,6 +10,9 @@ import (
 	"github.com/overlapd/overlapd/text/export"
 )
 
+// MaxTexts is the largest number of texts of a request.
+const MaxTexts = 2048
+
 // Item is one text, or a pair of texts if Pair is not nil. IDs are tokens in its place.
 type Item struct {
 	Text string
@@ -70,6 +73,9 @@ func (a *Answer) take(bytes int) *query.Error {
 	a.held.Add(int64(bytes))
 	return nil
 }
+
+// ErrTexts is returned for a request with more than MaxTexts texts.
+var ErrTexts = query.Invalid("the request has more than %d texts: send them in several requests", MaxTexts)
 
 // Errors of requests of texts.
 var (

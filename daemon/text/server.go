@@ -1,6 +1,5 @@
-// Package text answers requests that are texts. It makes one query of each text, sends all of
-// them the way of every other query (package query), and makes embeddings or scores of their
-// outputs.
+// Package text answers requests of texts. It makes one query of each text, sends it like every other
+// query (package query), and makes embeddings or scores of the outputs.
 //
 // The queries of a request have one arrival and one deadline. They are answered together or
 // not at all: the first that fails cancels the others, and its error is that of the request.
@@ -20,22 +19,24 @@ import (
 )
 
 const (
-	// MaxTexts is the largest number of texts of a request.
-	MaxTexts = 2048
-
-	// tokenizerShare is the divisor of the processors for the long texts that are tokenized at a
-	// time, and again for the short ones.
+	// tokenizerShare divides the number of processors: so many long texts are tokenized at a time, and
+	// as many short ones.
 	tokenizerShare = 2
 
-	// longBytes is the size from which on a text is long: one of more than a millisecond.
+	// longBytes is the size of a long text, which may take more than a millisecond if it cannot be
+	// tokenized in portions.
 	longBytes = 8 << 10
 
 	// broadBytes is the size of the texts of a request from which on all processors are used
 	// while they are tokenized, and a goroutine each.
 	broadBytes = 32 << 10
 
-	// replacedTries is how often a request is answered from the beginning because its service
-	// was replaced by one with another model meanwhile.
+	// wordBytes is the size of the text of a token. Of a text that is truncated, no more counts than
+	// that of the tokens that are kept.
+	wordBytes = 16
+
+	// replacedTries is how often a request is tried because another model has replaced that of its
+	// service meanwhile.
 	replacedTries = 3
 )
 
@@ -44,8 +45,8 @@ type Server struct {
 	queries *query.Server
 	broaden func() (release func())
 
-	// long and short hold one value for each text of that kind that is being tokenized. A short
-	// text thus waits for no long one.
+	// long and short hold a value for each text of that kind that is being tokenized. A short text
+	// never waits for a long one.
 	long, short chan struct{}
 
 	// gates has the *gate of each service by its name.
@@ -176,7 +177,7 @@ func (w *work) tokenize(ctx context.Context, i, limit int) (cut bool, _ *query.E
 func (s *Server) tokenize(ctx context.Context, w *work, limit int) *query.Error {
 	bytes := 0
 	for i := range w.Items {
-		bytes += w.Items[i].bytes()
+		bytes += min(w.Items[i].bytes(), wordBytes*limit)
 	}
 	workers := 1
 	if bytes >= broadBytes {

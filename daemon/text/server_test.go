@@ -242,15 +242,21 @@ func TestBroaden(t *testing.T) {
 	f := newFake(t, textOf(t, "mean", "no", 8))
 	broad, calls := 0, 0
 	s := New(&query.Server{Host: f}, func() func() { broad, calls = broad+1, calls+1; return func() { broad-- } })
-	for n, want := range map[int]int{1: 0, broadBytes / 2: 1} {
+	long := strings.Repeat("a ", broadBytes)
+	for name, c := range map[string]struct {
+		texts []string
+		want  int
+	}{
+		"few": {[]string{"a", "b"}, 0}, "one that is truncated": {[]string{long}, 0}, "many": {slices.Repeat([]string{long}, broadBytes/(8*wordBytes)), 1},
+	} {
 		calls = 0
-		a, err := s.Answer(t.Context(), f.request(strings.Repeat("a ", n), "b"))
+		a, err := s.Answer(t.Context(), f.request(c.texts...))
 		if err != nil {
 			t.Fatal(err)
 		}
 		a.Release()
-		if calls != want || broad != 0 {
-			t.Errorf("%d words: broadened %d times, and still by %d", n, calls, broad)
+		if calls != c.want || broad != 0 {
+			t.Errorf("%s: broadened %d times, and still by %d", name, calls, broad)
 		}
 	}
 }
