@@ -115,11 +115,11 @@ bench-endpoint: ort ## what a query costs, beside other servers, on CPUS (0,1) i
 bench-cpu: ort ## answers in time of resnet50 and bert on CPUS (0,1), beside Triton, in TURNS (3) of a WINDOW (10s) a load; CPU_OUT=DIR for JSON and a chart
 	CPU_WINDOW='$(WINDOW)' CPU_OUT='$(abspath $(CPU_OUT))' taskset -c $(CPUS) go test ./test -run XXX -bench '^BenchmarkCPU$$' -benchtime $(or $(TURNS),3)x -timeout 2h
 
-bench-text: ort ## embeddings a second on CPUS (0,1), beside a FastAPI server on ONNX Runtime from PyPI, in TURNS (3) of a WINDOW (5s) a load; TEXT_OUT=FILE for JSON
+bench-text: ort ## embeddings a second on CPUS (0,1), beside a FastAPI server on ONNX Runtime from PyPI, in TURNS (3) of a WINDOW (5s) a load, and the part of tokenizing; TEXT_OUT=FILE for JSON
 	python3 -m venv bin/text-peer
 	bin/text-peer/bin/pip install --quiet $(TEXT_PEER)
 	OVERLAPD_TEST_PYTHON='$(CURDIR)/bin/text-peer/bin/python' TEXT_WINDOW='$(WINDOW)' TEXT_OUT='$(and $(TEXT_OUT),$(abspath $(TEXT_OUT)))' \
-		taskset -c $(CPUS) go test ./test -run XXX -bench '^BenchmarkText$$' -benchtime $(or $(TURNS),3)x -timeout 2h
+		taskset -c $(CPUS) go test ./test -run XXX -bench '^Benchmark(Text|Tokenizing)$$' -benchtime $(or $(TURNS),3)x -timeout 2h
 
 bench-compare: ort ## what a decision and a query cost at the commit BASE and now, in TURNS (10), by benchstat; half an hour on a quiet machine
 	scripts/bench-compare '$(or $(BASE),$(error BASE names no commit: make bench-compare BASE=main))' '$(or $(TURNS),10)'

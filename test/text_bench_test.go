@@ -20,7 +20,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/overlapd/overlapd/models/zoo"
+	"github.com/overlapd/overlapd/text/tokenizer"
 )
 
 // The load of BenchmarkText. A request with an answer later than textLimit does not count.
@@ -98,6 +101,80 @@ func BenchmarkText(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// tokenizingTexts is how many requests BenchmarkTokenizing sends in an iteration.
+const tokenizingTexts = 200
+
+// BenchmarkTokenizing reports what part of the processor time of a request is tokenizing: of one text of 128
+// tokens to text_encoder, the whole process tree of the daemon counted.
+func BenchmarkTokenizing(b *testing.B) {
+	path, err := zoo.Build("text_encoder", b.TempDir(), 1, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	t, err := tokenizer.Read(filepath.Join(filepath.Dir(path), "tokenizer.json"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	encode := func(text string) int {
+		e, err := t.Encode(b.Context(), text, nil, 1<<20)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return len(e.IDs)
+	}
+	random := rand.New(rand.NewPCG(1, 1))
+	var texts []string
+	for len(texts) < tokenizingTexts {
+		words := strings.Fields(strings.Join(sentences(random, 40), " "))
+		n := len(words)
+		for n > 0 && encode(strings.Join(words[:n], " ")) > 128 {
+			n--
+		}
+		texts = append(texts, strings.Join(words[:n], " "))
+	}
+	p := serve(b, config{top: `log_level = "info"`, services: []service{
+		{"text_encoder", "zoo:text_encoder", "threads = 0\nseq_lens = [128]\ntarget = \"20s\""},
+	}})
+	p.settles()
+	tokenizing, requests, sent := 0.0, 0.0, 0
+	for b.Loop() {
+		tokenizing += threadSeconds(b, func() {
+			for _, text := range texts {
+				encode(text)
+			}
+		})
+		pids := p.processes()
+		before := usageOf(pids)
+		for _, text := range texts {
+			if _, ok := postText(p.url("/v1/embeddings"), map[string]any{"model": "text_encoder", "input": text, "encoding_format": "base64"}); !ok {
+				b.Fatal("a request failed")
+			}
+		}
+		requests += usageOf(pids).since(before).seconds
+		sent += len(texts)
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(tokenizing/float64(sent)*1e6, "tokenizing-µs")
+	b.ReportMetric(requests/float64(sent)*1e6, "request-µs")
+	b.ReportMetric(100*tokenizing/requests, "%")
+}
+
+// threadSeconds returns the processor time that a function takes in its thread.
+func threadSeconds(b *testing.B, run func()) float64 {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	spent := func() float64 {
+		var t unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+			b.Fatal(err)
+		}
+		return float64(t.Nano()) / 1e9
+	}
+	before := spent()
+	run()
+	return spent() - before
 }
 
 // startTexts starts a daemon with both models. Ranking is a job without deadlines.
