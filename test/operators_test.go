@@ -43,7 +43,7 @@ func TestCustomOperators(t *testing.T) {
 	p.crashes = true
 	for _, name := range []string{"double", "crash"} {
 		if err := checkDouble(21, p.infer(name, one(21))); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("asking %s: %v", name, err)
 		}
 	}
 	neighbour := p.awaitWorker("double")

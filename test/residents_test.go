@@ -211,7 +211,7 @@ func TestReloadOnDemand(t *testing.T) {
 	}
 	for _, name := range []string{"m0", "m1", "new"} {
 		if a := p.infer(name, identityQuery); a.Status != 200 {
-			t.Errorf("%s: %v", name, a)
+			t.Errorf("%s answered %v", name, a)
 		}
 	}
 	if a := p.infer("m2", identityQuery); a.Status != 404 {
