@@ -67,6 +67,8 @@ type addedWords struct {
 	joined map[[2]rune]bool // what is next to each other in one of them
 	last   map[rune]bool    // what ends one of them
 	first  map[rune]bool    // what begins one that depends on what is before it
+
+	stripsLeft, stripsRight bool // one of them takes the white space next to it
 }
 
 // newWords returns the words, or nil, so that a text need not be searched if there are none.
@@ -76,10 +78,12 @@ func (a addedTokens) newWords(entries []entry) *addedWords {
 	}
 	w := &addedWords{joined: make(map[[2]rune]bool), last: make(map[rune]bool), first: make(map[rune]bool)}
 	for _, e := range entries {
+		token := a.byID[e.id]
+		w.stripsLeft, w.stripsRight = w.stripsLeft || token.LeftStrip, w.stripsRight || token.RightStrip
 		last := rune(none)
 		for _, r := range e.word {
 			if last == none {
-				w.first[r] = w.first[r] || a.byID[e.id].LeftStrip || a.byID[e.id].SingleWord
+				w.first[r] = w.first[r] || token.LeftStrip || token.SingleWord
 			} else {
 				w.joined[[2]rune{last, r}] = true
 			}
@@ -91,10 +95,14 @@ func (a addedTokens) newWords(entries []entry) *addedWords {
 	return w
 }
 
-// apart reports whether a place is in no word, and no word depends on it. No word ends at it either: what
-// follows a token is normalized as the start of a text.
+// apart reports whether a place is in no word, and no word depends on it. No word ends at it either, nor the
+// white space that it takes: what follows a token is normalized as the start of a text.
 func (w *addedWords) apart(before, after rune) bool {
-	return w == nil || !w.joined[[2]rune{before, after}] && !w.last[before] && !w.first[after]
+	if w == nil {
+		return true
+	}
+	taken := unicode.IsSpace(before) && (w.stripsRight || w.stripsLeft && unicode.IsSpace(after))
+	return !taken && !w.joined[[2]rune{before, after}] && !w.last[before] && !w.first[after]
 }
 
 // split appends a piece, cut where words are found: the longest at the leftmost place.
