@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
 // residence is what the status reports of the models that are loaded on demand.
@@ -245,7 +247,8 @@ func TestThousandModelsOnDisk(t *testing.T) {
 func TestTextsOnDemand(t *testing.T) {
 	t.Parallel()
 	c := onDemand(0, "", "")
-	c.services = []service{{"by-v1", "zoo:text_encoder", ""}, {"by-v2", "zoo:text_encoder", ""}}
+	c.grpc = "127.0.0.1:0"
+	c.services = []service{{"by-v1", "zoo:text_encoder", ""}, {"by-v2", "zoo:text_encoder", ""}, {"by-grpc", "zoo:text_encoder", ""}}
 	p := serve(t, c)
 	response, err := client.Post(p.url("/v1/embeddings"), "application/json", strings.NewReader(`{"model":"by-v1","input":["one text","another"]}`))
 	if err != nil {
@@ -261,5 +264,10 @@ func TestTextsOnDemand(t *testing.T) {
 	body := `{"inputs":[{"name":"text","datatype":"BYTES","shape":[1,1],"data":["one text"]}]}`
 	if a := p.post(client, "by-v2", []byte(body), len(body)); a.Status != 200 {
 		t.Errorf("a text as a tensor: %v", a)
+	}
+	input := &inference.ModelInferRequest_InferInputTensor{Name: "text", Datatype: "BYTES", Shape: []int64{1}, Contents: &inference.InferTensorContents{BytesContents: [][]byte{[]byte("one text")}}}
+	answer, err := p.grpcClient(t).ModelInfer(limited(t), &inference.ModelInferRequest{ModelName: "by-grpc", Inputs: []*inference.ModelInferRequest_InferInputTensor{input}})
+	if err != nil || len(answer.Outputs) != 1 || answer.Outputs[0].Name != "embedding" {
+		t.Errorf("a text over gRPC: %v, %v", answer, err)
 	}
 }

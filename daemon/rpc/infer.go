@@ -68,16 +68,21 @@ func (a *answerer) answer(ctx context.Context, x *exchange) (*outgoing, *query.E
 	if x.fault != nil {
 		return nil, x.fault
 	}
-	x.ctx = ctx
+	x.ctx, x.arrival = ctx, time.Now()
 	trace := a.beginTrace(ctx, x.request.ModelName)
 	v, err := find(a.queries, x.request.ModelName, x.request.ModelVersion)
 	if err == nil {
 		x.service = v.Name
-		if v.Text != nil && x.ofTexts() {
-			err = a.answerTexts(v, x, trace)
-		} else {
-			err = a.queries.Answer(v, x, trace, ctx.Done())
+		if x.ofTexts() { // the tokenizer of a model on disk is not known before the model is loaded
+			v, err = a.queries.Awake(v, x.arrival, ctx.Done())
 		}
+	}
+	switch {
+	case err != nil:
+	case v.Text != nil && x.ofTexts():
+		err = a.answerTexts(v, x, trace)
+	default:
+		err = a.queries.Answer(v, x, trace, ctx.Done())
 	}
 	// DEADLINE_EXCEEDED is what a client of gRPC expects when its own deadline is missed.
 	if err != nil && x.ranOut(err) {
@@ -148,9 +153,9 @@ func (x *exchange) Decode(c *query.Call) *query.Error {
 	return c.Admit(func(dst []byte, in *query.Input) (int, *query.Error) { return copy(dst, in.Data), nil })
 }
 
-// read sets what a request says of a call. Arrival is now: the request was read before.
+// read sets what a request says of a call.
 func (x *exchange) read(c *query.Call) *query.Error {
-	c.Arrival = time.Now()
+	c.Arrival = x.arrival
 	if p, ok := peer.FromContext(x.ctx); ok {
 		c.Sender = query.Sender(p.Addr)
 	}

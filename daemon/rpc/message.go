@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -33,6 +34,9 @@ type exchange struct {
 	memory *query.Budget
 	held   int64
 	ctx    context.Context
+
+	// arrival is when the request had been read.
+	arrival time.Time
 
 	// service is the name of the service, which has the version if it is not the highest.
 	service string
