@@ -93,9 +93,10 @@ ledger: ## what each rule of the policy overlap gains, on every mix; fails where
 chaos: ort ## two minutes under load while everything goes wrong around the daemon (CHAOS_TIME, CHAOS_SEED, CHAOS_OUT)
 	CHAOS_TIME=$(or $(CHAOS_TIME),2m) go test -count=1 -timeout 30m -v -run '^TestChaos$$' ./test
 
-soak: build ## thirty minutes under steady load, and whether memory stays flat (SOAK_TIME); its course in bin/soak
+soak: build ## thirty minutes under steady load (SOAK_TIME), then 10,000 loads of models (RESIDENT_CYCLES), and whether memory stays flat; its course in bin/soak
 	mkdir -p bin/soak
 	SOAK_TIME=$(or $(SOAK_TIME),30m) SOAK_OUT='$(CURDIR)/bin/soak' go test -count=1 -timeout 24h -v -run '^TestSoak$$' ./test
+	RESIDENT_CYCLES=$(or $(RESIDENT_CYCLES),10000) go test -count=1 -timeout 24h -v -run '^TestModelsLeaveNothing$$' ./test
 
 fuzz: ort ## each fuzz target for FUZZTIME (10m)
 	scripts/fuzz $(or $(FUZZTIME),10m)
