@@ -31,7 +31,7 @@ var told = map[string]string{
 // brings about. A new error must go here or into the documentation.
 var shared = map[string]string{
 	// What a caller in this process did wrong, or what it gets when it closes.
-	"ort":      "ErrEnvOpen ErrLeak ErrClosed ErrNoValue ErrArenaFull",
+	"ort":      "ErrEnvOpen ErrLeak ErrClosed errNoValue ErrArenaFull ErrOpLibrary",
 	"executor": "ErrClosed ErrOptions ErrUnknownService ErrBadSpan ErrTooManyRounds ErrInUse ErrLeak ErrRemoved ErrProtocol errBacklog",
 	// Models, queries and the wire between daemon and worker.
 	"segments":        "ErrUnservable ErrUnfinished errCache",

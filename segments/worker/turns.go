@@ -12,12 +12,8 @@ import (
 // passes the turn on, and performs the run meanwhile, so that no run waits for a goroutine
 // to wake up.
 type turns struct {
-	// reading is held by the goroutine whose turn it is. It guards over, err and used.
+	// reading is held by the goroutine whose turn it is. It guards used.
 	reading sync.Mutex
-
-	// over is set once the worker ends, with err as the reason.
-	over bool
-	err  error
 
 	// used is set by every message, and cleared by trim.
 	used bool
@@ -27,6 +23,10 @@ type turns struct {
 
 	state struct {
 		sync.Mutex
+
+		// over is set once the worker ends, with err as the reason.
+		over bool
+		err  error
 
 		// running holds the batches with a run in progress beside others, and ended
 		// announces that one of these has ended.
@@ -44,6 +44,22 @@ type turns struct {
 func (t *turns) init() {
 	t.state.running, t.state.goroutines = map[models.BatchID]struct{}{}, 1
 	t.state.ended = sync.NewCond(&t.state)
+}
+
+// stop ends the worker. The first reason counts: what follows is often its consequence.
+func (t *turns) stop(err error) {
+	t.state.Lock()
+	defer t.state.Unlock()
+	if !t.state.over {
+		t.state.over, t.state.err = true, err
+	}
+}
+
+// over reports whether the worker ends, and why.
+func (t *turns) over() (over bool, err error) {
+	t.state.Lock()
+	defer t.state.Unlock()
+	return t.state.over, t.state.err
 }
 
 // take waits for the turn of the calling goroutine.

@@ -51,7 +51,8 @@ func Serve(files Files, load LoadFunc) (err error) {
 	}
 	w.serve()
 	w.turns.loops.Wait()
-	return w.turns.err
+	_, err = w.turns.over()
+	return err
 }
 
 // serve reads messages and performs them until the worker ends.
@@ -63,22 +64,26 @@ func (w *worker) serve() {
 	here := home{cpus: &w.cpus}
 	w.turns.take()
 	defer w.turns.reading.Unlock()
-	for !w.turns.over {
+	for {
+		if over, _ := w.turns.over(); over {
+			return
+		}
 		beside, err := w.turn(&m, &here)
-		if beside {
-			w.turns.pass(m.run.Batch, w.units, w.serve)
-			begin := time.Now()
-			here.stay(m.run.On)
-			err = w.answer(&m.run)
-			w.turns.end(m.run.Batch, time.Since(begin))
-			if err != nil {
-				w.endRead()
-			}
-			w.turns.take()
+		if err != nil {
+			w.turns.stop(err)
 		}
-		if err != nil && !w.turns.over {
-			w.turns.over, w.turns.err = true, err
+		if !beside {
+			continue
 		}
+		w.turns.pass(m.run.Batch, w.units, w.serve)
+		begin := time.Now()
+		here.stay(m.run.On)
+		if err := w.answer(&m.run); err != nil {
+			w.turns.stop(err) // before the one that reads finds the end of the stream
+			w.endRead()
+		}
+		w.turns.end(m.run.Batch, time.Since(begin))
+		w.turns.take()
 	}
 }
 
@@ -92,7 +97,7 @@ func (w *worker) turn(m *messages, here *home) (beside bool, err error) {
 	}
 	kind, payload, err := w.frames.Next()
 	if err != nil || kind == wire.KindQuit {
-		w.turns.over, w.turns.err = true, atEnd(err)
+		w.turns.stop(atEnd(err))
 		return false, nil
 	}
 	w.turns.used = true

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // inPortions returns a tokenizer that cuts texts wherever it can, from so many bytes on.
@@ -177,28 +176,6 @@ func TestLongText(t *testing.T) {
 					t.Errorf("%s: %s is cut after %d bytes for %s", name, label, portion, direction)
 				}
 			}
-		}
-	}
-}
-
-// TestTimeOfLimit fails if a megabyte takes much longer than what truncation keeps of it.
-func TestTimeOfLimit(t *testing.T) {
-	if testing.Short() {
-		t.Skip("measures time")
-	}
-	text := newMaker(1).long(1, 1<<20)
-	for _, name := range files(t) {
-		tok := open(t, name)
-		spent := time.Hour
-		for range 3 {
-			spent = min(spent, cpu(t, func() {
-				if e, err := tok.Encode(context.Background(), text, nil, 512); err != nil || !e.Cut {
-					t.Error(name, ": ", e.Cut, err)
-				}
-			}))
-		}
-		if spent > 10*time.Millisecond {
-			t.Errorf("%s: 512 tokens of a megabyte take %v", name, spent)
 		}
 	}
 }
