@@ -144,7 +144,7 @@ func TestNeverEvicted(t *testing.T) {
 	}
 }
 
-// A load that fails is told, and tried again after a second, then two, at most a minute later, however
+// A load that fails is answered with the reason, and tried again after a second, then two, at most a minute later, however
 // many queries come. The first load that succeeds ends that.
 func TestLoadThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

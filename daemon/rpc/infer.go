@@ -153,7 +153,7 @@ func (x *exchange) Decode(c *query.Call) *query.Error {
 	return c.Admit(func(dst []byte, in *query.Input) (int, *query.Error) { return copy(dst, in.Data), nil })
 }
 
-// read sets what a request says of a call.
+// read sets the fields of a call from the request.
 func (x *exchange) read(c *query.Call) *query.Error {
 	c.Arrival = x.arrival
 	if p, ok := peer.FromContext(x.ctx); ok {
