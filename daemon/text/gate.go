@@ -3,6 +3,7 @@ package text
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/overlapd/overlapd/daemon/query"
 )
@@ -18,6 +19,13 @@ const (
 	// queueShare is the divisor of queue_limit for the same. It leaves room for others, and lets
 	// a request have more texts than the queue has places.
 	queueShare = 2
+
+	// learnedPart is the weight of the last request in what is expected of the next.
+	learnedPart = 1.0 / 4
+
+	// mostHopeless is how many requests in a row are rejected because of that. The next one is
+	// tried: nothing else would tell that it has become faster.
+	mostHopeless = 16
 )
 
 // gate admits the texts of a service to its queue, one request after another. A request is
@@ -33,6 +41,11 @@ type gate struct {
 	mu struct {
 		sync.Mutex
 		open int
+
+		// pace is how long a token takes from the turn of its request to the last answer, in
+		// seconds, 0 before the first request. hopeless is how many were rejected in a row.
+		pace     float64
+		hopeless int
 	}
 
 	// freed has a value if a text was answered. Only the request in line waits for it.
@@ -55,6 +68,31 @@ func (g *gate) enter(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// hopeless reports whether a request, whose turn has come, would not be answered in the time
+// that is left. Without that, where more arrive than can be answered, each request would start
+// when it is nearly too late, and none would be in time.
+func (g *gate) hopeless(tokens int, left time.Duration) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if left.Seconds() >= g.mu.pace*float64(tokens) || g.mu.hopeless == mostHopeless {
+		g.mu.hopeless = 0
+		return false
+	}
+	g.mu.hopeless++
+	return true
+}
+
+// learn takes in how long an answered request took since its turn.
+func (g *gate) learn(tokens int, took time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	pace := took.Seconds() / float64(tokens)
+	if g.mu.pace == 0 {
+		g.mu.pace = pace
+	}
+	g.mu.pace += learnedPart * (pace - g.mu.pace)
 }
 
 // leave ends the turn of a request.

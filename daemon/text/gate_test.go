@@ -67,3 +67,31 @@ func TestGate(t *testing.T) {
 		}
 	})
 }
+
+// A request that would be late is rejected when its turn comes, by what the last ones took. What was
+// learned expires: after some rejections one is tried.
+func TestHopeless(t *testing.T) {
+	g := newGate()
+	if g.hopeless(1000, 0) {
+		t.Error("a first request is rejected")
+	}
+	for range 30 {
+		g.learn(100, time.Second)
+	}
+	if g.hopeless(50, 600*time.Millisecond) || !g.hopeless(50, 400*time.Millisecond) {
+		t.Error("half of the tokens take half a second")
+	}
+	rejected := 0
+	for g.hopeless(50, 400*time.Millisecond) {
+		rejected++
+	}
+	if rejected != mostHopeless-1 {
+		t.Errorf("%d more are rejected, want %d", rejected, mostHopeless-1)
+	}
+	for range 30 {
+		g.learn(100, 100*time.Millisecond)
+	}
+	if g.hopeless(50, 400*time.Millisecond) {
+		t.Error("it does not learn that requests have become faster")
+	}
+}

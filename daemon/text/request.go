@@ -97,6 +97,10 @@ type work struct {
 
 	variants sync.Map // the names of those that have answered
 	sent     int      // how many queries were sent
+
+	// gate has let the request in at turn, if it has several texts.
+	gate *gate
+	turn time.Time
 }
 
 // sequence is the tokens of a text.

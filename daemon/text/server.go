@@ -247,6 +247,9 @@ func (s *Server) run(ctx context.Context, deadline time.Time, w *work) *query.Er
 		all.run(func() *query.Error { return s.feed(deadline, all, w, send) })
 	}
 	err := all.wait()
+	if err == nil && w.gate != nil {
+		w.gate.learn(w.answer.Tokens, time.Since(w.turn))
+	}
 	w.variants.Range(func(name, _ any) bool {
 		if w.answer.Variant != "" {
 			w.answer.Variant = "" // several have answered
@@ -269,6 +272,10 @@ func (s *Server) feed(deadline time.Time, all *group, w *work, send func(n int) 
 		return errStopped
 	}
 	defer g.leave()
+	if g.hopeless(w.answer.Tokens, time.Until(deadline)) {
+		return errStopped
+	}
+	w.gate, w.turn = g, time.Now()
 	for n := range w.sequences {
 		if !g.admit(until, most(w.Service)) {
 			return errStopped
