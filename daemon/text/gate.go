@@ -72,11 +72,12 @@ func (g *gate) enter(ctx context.Context) bool {
 
 // hopeless reports whether a request, whose turn has come, would not be answered in the time
 // that is left. Without that, where more arrive than can be answered, each request would start
-// when it is nearly too late, and none would be in time.
+// when it is nearly too late, and none would be in time. If no other is being answered, it is
+// tried.
 func (g *gate) hopeless(tokens int, left time.Duration) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if left.Seconds() >= g.mu.pace*float64(tokens) || g.mu.hopeless == mostHopeless {
+	if left.Seconds() >= g.mu.pace*float64(tokens) || g.mu.open == 0 || g.mu.hopeless == mostHopeless {
 		g.mu.hopeless = 0
 		return false
 	}

@@ -78,6 +78,10 @@ func TestHopeless(t *testing.T) {
 	for range 30 {
 		g.learn(100, time.Second)
 	}
+	if g.hopeless(50, 0) {
+		t.Error("it is rejected although no other is being answered")
+	}
+	g.admit(t.Context(), 1)
 	if g.hopeless(50, 600*time.Millisecond) || !g.hopeless(50, 400*time.Millisecond) {
 		t.Error("half of the tokens take half a second")
 	}
