@@ -106,7 +106,7 @@ func (r *Set) learn(all *config.Config, c *config.Service, size, bytes int64, to
 	}
 	correct(&r.scales.bytes, float64(bytes), float64(expected.Bytes))
 	correct(&r.scales.load, float64(took), float64(expected.Load))
-	// The set has a number for each model: those that were guessed are guessed anew. A guess that is
+	// The set has a number for each model: those that were guessed are guessed again. A guess that is
 	// too high would refuse queries that could wait, and nobody would find out.
 	for i := range all.Services {
 		s := &all.Services[i]
