@@ -43,11 +43,11 @@ func Run(load LoadFunc) error {
 	defer runtime.UnlockOSThread()
 	return Serve(Files{os.NewFile(socketFD, "daemon"), inputsFD, outputsFD, movesFD},
 		func(spec wire.LoadSpec, memory Memory, progress ProgressFunc) (Engine, error) {
-			processors := 1 // if only one goroutine serves, waking other Ps would cost time for nothing
-			if spec.Units > 1 && spec.CUDA == nil {
-				processors = spec.Units + 1 // another one reads
+			engine, err := load(spec, memory, progress)
+			if err == nil && spec.Units > 1 && spec.CUDA == nil {
+				return newPaced(engine, spec.Units), nil
 			}
-			defer runtime.GOMAXPROCS(processors)
-			return load(spec, memory, progress)
+			runtime.GOMAXPROCS(1) // only one goroutine serves, and waking other Ps would cost time for nothing
+			return engine, err
 		})
 }
