@@ -158,6 +158,9 @@ var copied = []struct{ from, to string }{
 	{`?+`, ``}, {`*+`, ``}, {`++`, ``}, {`{,`, ``}, {`^`, ``}, {`$`, ``},
 }
 
+// optionalCount is a count that Ruby's syntax makes optional, and Go's lazy.
+var optionalCount = regexp.MustCompile(`^\{[0-9]+\}\?`)
+
 // all translates the whole expression. It rejects what may have another meaning in Go.
 func (t *translation) all() error {
 	for t.rest != "" {
@@ -192,10 +195,16 @@ func (t *translation) outside() error {
 			if c.to == "" {
 				return fmt.Errorf("%s is not supported; look-around is only as %s at the end", c.from, lookahead)
 			}
+			if c.from == `(?i)` && t.out.Len() > 0 { // in Ruby's syntax a(?i)b|c is a(?i:b|c)
+				return fmt.Errorf("(?i) is supported only at the start; write (?i:…)")
+			}
 			t.out.WriteString(c.to)
 			t.rest = rest
 			return nil
 		}
+	}
+	if count := optionalCount.FindString(t.rest); count != "" {
+		return fmt.Errorf("%s is not supported; put what it is about into (?:…)?", count)
 	}
 	_, size := utf8.DecodeRuneInString(t.rest)
 	t.take(size)

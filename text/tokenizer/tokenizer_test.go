@@ -67,6 +67,8 @@ func TestParseRefuses(t *testing.T) {
 		"post-processor":    {`{` + someModel + `,"post_processor":{"type":"Other"}}`, `post_processor of type "Other"`},
 		"look-behind":       {`{` + someModel + `,"pre_tokenizer":{"type":"Split","behavior":"Isolated","pattern":{"Regex":"(?<=a)b"}}}`, "look-around"},
 		"possessive":        {`{` + someModel + `,"pre_tokenizer":{"type":"Split","behavior":"Isolated","pattern":{"Regex":"a++"}}}`, "++ is not supported"},
+		"flag":              {`{` + someModel + `,"pre_tokenizer":{"type":"Split","behavior":"Isolated","pattern":{"Regex":"a(?i)b|c"}}}`, "(?i) is supported only at the start"},
+		"optional count":    {`{` + someModel + `,"pre_tokenizer":{"type":"Split","behavior":"Isolated","pattern":{"Regex":"a{2}?"}}}`, "{2}? is not supported"},
 		"empty match":       {`{` + someModel + `,"pre_tokenizer":{"type":"Split","behavior":"Isolated","pattern":{"Regex":"a*"}}}`, "matches the empty text"},
 		"behavior":          {`{` + someModel + `,"pre_tokenizer":{"type":"Split","behavior":"Gone","pattern":{"String":"a"}}}`, `behavior is "Gone"`},
 		"charsmap":          {`{` + someModel + `,"normalizer":{"type":"Precompiled","precompiled_charsmap":"AAAA"}}`, "not one of SentencePiece"},
