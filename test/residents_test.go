@@ -202,7 +202,7 @@ func TestReloadOnDemand(t *testing.T) {
 	if a := p.infer("m0", identityQuery); a.Status != 200 {
 		t.Fatal(a)
 	}
-	pid := p.worker("m0")
+	pid := p.awaitWorker("m0")
 	p.edit(func(c *config) {
 		c.services = append(slices.Delete(c.services, 2, 3), service{"new", "zoo:tiny_identity", ""})
 		c.services[1].lines = `target = "59s"`

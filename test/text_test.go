@@ -104,7 +104,7 @@ func TestTokenizerReloads(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := serve(t, administered(t, config{services: []service{{"enc", model, ""}}}))
-	worker := p.worker("enc")
+	worker := p.awaitWorker("enc")
 	const body = `{"model":"enc","input":"a"}`
 	if a := p.askText("/v1/embeddings", body); a.status != http.StatusBadRequest || !strings.Contains(a.Error.Message, "no tokenizer") {
 		t.Errorf("without a tokenizer: got %+v", a)
