@@ -60,7 +60,6 @@ func (w *twin) restore(*rapid.T) {
 		w.Fatal("the predictor was asked")
 	}
 	w.same("snapshot", before, s.Snapshot())
-	s.backlog.answers.taken, s.backlog.released.taken = w.b.backlog.answers.taken, w.b.backlog.released.taken // memory, nil or empty
 	w.b = s
 }
 
