@@ -8,15 +8,16 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// longRun is how long a run takes that is long: until then, Go's monitor leaves a call into C its P
-// while others are idle.
+// longRun is the duration from which on a run is long. It is also after how long Go's monitor thread takes
+// the P away from a call into C while other Ps are idle.
 const longRun = 10 * time.Millisecond
 
-// paced is an engine that several goroutines use. It sets Go's number of Ps by how long the last run
-// took. For short runs each goroutine has one, and another one reads. While a P is left with a call into C, the
-// monitor wakes up about sixty times to see whether the call has returned, each time on a core on which
-// a run computes. So for long runs there is one P, which the monitor takes from the call at once, and
-// then sleeps: 30 ms of resnet50 on two cores take 9 % less. Runs of 4 ms would take 5 % more.
+// paced is an engine that several goroutines use. It sets the number of Go's Ps after each run, by how long
+// the run took. After a short one each goroutine has a P, and so has the one that reads. But while a call
+// into C keeps its P, the monitor wakes up about sixty times to see whether the call has returned, on a core
+// on which a run computes. With a single P it takes that away at once and then sleeps. On two cores
+// a run of resnet50, of 30 ms, is 9 % shorter with one P, and one of 4 ms 5 % longer ("overlapd
+// bench serve --connections 1" and 2, 2026-11-28).
 type paced struct {
 	Engine
 	units int
@@ -38,8 +39,7 @@ func (p *paced) Run(id models.BatchID, start, end, share int, stop *uint32, out 
 	return p.Engine.Run(id, start, end, share, stop, out)
 }
 
-// ran sets the number of Ps after a run. That stops all goroutines for a moment, so it is only done where
-// the number changes.
+// ran sets the number of Ps after a run, if it changes: setting it stops all goroutines for a moment.
 func (p *paced) ran(took time.Duration) {
 	processors := 1
 	if took < longRun {

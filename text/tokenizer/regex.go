@@ -158,7 +158,7 @@ var copied = []struct{ from, to string }{
 	{`?+`, ``}, {`*+`, ``}, {`++`, ``}, {`{,`, ``}, {`^`, ``}, {`$`, ``},
 }
 
-// optionalCount is a count that Ruby's syntax makes optional, and Go's lazy.
+// optionalCount is a count that is optional in Ruby's syntax, and lazy in Go's.
 var optionalCount = regexp.MustCompile(`^\{[0-9]+\}\?`)
 
 // all translates the whole expression. It rejects what may have another meaning in Go.
@@ -204,7 +204,7 @@ func (t *translation) outside() error {
 		}
 	}
 	if count := optionalCount.FindString(t.rest); count != "" {
-		return fmt.Errorf("%s is not supported; put what it is about into (?:…)?", count)
+		return fmt.Errorf("%s is not supported; write (?:…%s)?", count, strings.TrimSuffix(count, "?"))
 	}
 	_, size := utf8.DecodeRuneInString(t.rest)
 	t.take(size)
