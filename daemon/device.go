@@ -93,6 +93,7 @@ func (u *poolDevice) describe(o *Options, specs []executor.ServiceSpec) loop.Dev
 		l.Ladder = slices.ContainsFunc(u.emulation.known, func(m device.ModelInfo) bool { return m.Ladder })
 	}
 	l.Units = u.units()
+	l.Alone = l.Units > 1 && u.emulation == nil // two operators on one core gain nothing
 	if u.part != nil {
 		l.GPU, l.Ladder = u.part.Status, true
 		// Without MPS the driver time-slices processes, so overlapping cannot gain

@@ -228,7 +228,7 @@ func (v *device) check() error {
 
 func (v *device) checkSlot(o *slot) error {
 	n := len(o.running)
-	if v.alone && n > 1 || v.units > 1 && n > 1 {
+	if v.alone && n > 1 || n > 1 && o.round.Spans[0].Share > 0 {
 		return fmt.Errorf("%d spans run together where each is alone", n)
 	}
 	if o.busy != (n > 0) || o.busy && (n != len(o.round.Spans) || n != len(o.round.Queries)) {

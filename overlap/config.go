@@ -38,12 +38,12 @@ type Config struct {
 	// carries one out and one in at a time. Without it no batch waits for another's move.
 	Links []int `json:",omitempty"`
 
-	// Alone has for each device whether its groups have one span each, as on a GPU whose
+	// Alone has for each device whether its groups have one span each, as on a CPU, or a GPU whose
 	// kernels of different processes take turns. Without it none of them is so.
 	Alone []bool `json:",omitempty"`
 
 	// Units has for each device of how many units it consists, as a CPU does of cores. On one of
-	// several each round has one span, on its share of them, and rounds start and end at any time.
+	// several a round may have one span on a share of them, and such rounds start and end at any time.
 	// Without it each has one.
 	Units []int `json:",omitempty"`
 
@@ -92,7 +92,6 @@ func (c *Config) ruleFaults() (f faults) {
 	for i, units := range c.Units {
 		f.when(units < 1 || units > MaxUnits, "device %d has %d units: want 1 to %d", i, units, MaxUnits)
 		f.when(units > 1 && !shares, "device %d has %d units: policy %s gives no shares, leave them out", i, units, c.Policy)
-		f.when(units > 1 && len(c.Alone) > i && c.Alone[i], "device %d has %d units, and its groups one span: want one or the other", i, units)
 	}
 	for i, link := range c.Links {
 		f.when(link < 0 || link >= maxDevices, "device %d has link %d: want 0 to %d", i, link, maxDevices-1)

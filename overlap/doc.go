@@ -86,9 +86,9 @@
 // cannot be in time is postponed, and what is kept has a slack, by which it may be deferred and nothing
 // of it is late (triage.go, trim.go). It forms a batch for each service, as large as its deadlines allow
 // (merge.go). It packs (overlap.go, share.go): of the groups that end within the slack of what is kept,
-// so that none of it is lost, it takes the one that gains most isolated time per time. Each stage reads
-// what the one before it has found and changes nothing that is accepted; what differs on devices of
-// several units is how work is packed.
+// so that none of it is lost, it takes the one that gains most isolated time per time, or starts batches
+// on shares of the device, if it has units and they gain more so. Each stage reads what the one before
+// it has found and changes nothing that is accepted.
 //
 // The policy abacus runs the most urgent batch to its end in the next round. It
 // adds others as Abacus does (section 6): in the order of their deadlines, as
@@ -115,8 +115,8 @@
 //   - Where none may be merged, and one query would be the whole group, those behind it
 //     join its batch while that is short ([Config].RoundTime), whatever the policy. The worker
 //     runs such a batch query by query, so it takes as long as its queries one by one.
-//   - On a device of [Config].Alone a group has one span. The policy abacus has that too. On one of
-//     several units there are no groups, see Shares.
+//   - On a device of [Config].Alone a group has one span. The policy abacus has that too. What has a
+//     share of a device is no group, see Shares.
 //   - Best effort gets what room is left: what the group saves, and the slack of all
 //     that a triage has kept. With nothing else waiting it runs
 //     for at most half of the least slack that a query of another service,
@@ -175,8 +175,8 @@
 //
 // # Shares
 //
-// A device may consist of units ([Config].Units), as a CPU does of cores. There a round has one span,
-// which has some of the units to itself: 1, 2, 4 and so on, or all. Rounds start whenever units are
+// A device may consist of units ([Config].Units), as a CPU does of cores. There a round may be one span
+// with some of the units to itself: 1, 2, 4 and so on, or all. Such rounds start whenever units are
 // free, end when they end, and several batches of a service may run at once. What runs beside a span
 // is part of what the predictor is asked ([models.Group].Beside).
 //
@@ -187,15 +187,20 @@
 // possible; the time gained per time is what decides in either case, as it does in a group. A batch
 // that is in time only on more units than are free waits for them, and what comes after it must have
 // ended by then; a query that could have been in time on fewer if it had started at once does not hold
-// others up. Queries of a service are merged into no larger batches than leave every unit its part of
-// them. Where a batch takes longer than half of what an arriving query of another service could wait
-// its round ends early, as that of a batch that is alone in a group does; the rest may have another
+// others up. Where a batch takes longer than half of what an arriving query of another service could
+// wait its round ends early, as that of a batch that is alone in a group does; the rest may have another
 // share.
 //
+// On a CPU ([Config].Alone) queries of a service are merged into no larger batches than leave every unit
+// its part of them. Where spans also overlap, an idle device gets a group, or a batch that has all of
+// it, unless the batches that are there gain more on shares, by a margin for what a share cannot take
+// back once something else comes. While one of them runs, others start on the units that are left.
+//
 // In the triage a query counts with its isolated latency on the share with which it takes least of the
-// device and is in time, divided by how many such shares there are. An overrun keeps its units,
-// but for one if it has all. While it runs its service starts nothing more, nor does a
-// service while a suspect of it runs: if their worker died, both would seem to be at fault.
+// device and is in time, divided by how many such shares there are; where spans overlap, on the whole
+// device. An overrun keeps its units, but for one if it has all. While it runs its service starts nothing
+// more, nor does a service while a suspect of it runs: if their worker died, both would seem to be at
+// fault.
 //
 // # Pipelines
 //

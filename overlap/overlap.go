@@ -39,10 +39,19 @@ func (p overlap) choose(d *decision) {
 	}
 	d.candidates, d.lax = candidates, !p.has(ruleBound)
 	p.explore(d)
-	if d.device.units > 1 {
+	switch v := d.device; {
+	case v.units == 1:
+		p.together(d)
+	case v.alone || v.startable() < v.units:
 		p.share(d)
-		return
+	default:
+		p.together(d)
+		p.apart(d)
 	}
+}
+
+// together forms a group that has the whole device.
+func (p overlap) together(d *decision) {
 	for i := range d.candidates {
 		d.merge(i)
 	}

@@ -105,7 +105,8 @@ func newTwin(t *rapid.T) *twin {
 		for range w.rounds {
 			w.config.Units = append(w.config.Units, rapid.IntRange(1, 5).Draw(t, "units of a device"))
 		}
-	} else if rapid.Bool().Draw(t, "some alone") {
+	}
+	if rapid.Bool().Draw(t, "some alone") {
 		for range w.rounds {
 			w.config.Alone = append(w.config.Alone, rapid.Bool().Draw(t, "alone"))
 		}

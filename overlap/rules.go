@@ -36,7 +36,7 @@ var rules = []ruleInfo{
 	{"roomy", "A candidate that fits whole is cut as well, if it makes the group more than 1.2 times as long and gains more so.", ruleRoomy},
 	{"yield", "The most urgent batch ends its round with a shorter one, where the two gain more than the group.", ruleYield},
 	{"slice", "A batch that runs alone ends its round early, so that arrivals of other services can overlap its remaining operators.", ruleSlice},
-	{"widen", "A batch gets units of a CPU that nothing else which waits could use, if it ends sooner for them.", ruleWiden},
+	{"widen", "A batch on a share gets units that nothing else which waits could use, if it ends sooner for them.", ruleWiden},
 	{"wait", "What would hold up a batch that is in time on all units only does not start before it.", ruleWait},
 }
 

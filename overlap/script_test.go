@@ -152,6 +152,7 @@ func (c *script) configure(a args) bool {
 		}
 		if units := a.number("units", 1); units > 1 {
 			c.config.Units = slices.Repeat([]int{units}, len(c.config.Devices))
+			c.config.Alone = slices.Repeat([]bool{a.number("groups", 0) == 0}, len(c.config.Devices))
 		}
 	case "service":
 		c.costs.add(a.ms("op", 10), a.number("grow", 100))

@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -13,12 +14,19 @@ const maxShares = 8
 // menu is the isolated latency of a candidate on each share of its device.
 type menu [maxShares]models.Estimate
 
+// on returns the estimate on a share.
+func (m *menu) on(v *device, share int) models.Estimate { return m[slices.Index(v.shares, share)] }
+
 // thrifty returns the share on which a span keeps the fewest units the shortest time and ends within
 // a time, how long it takes there, and how long on the fastest share, which it is if there is none.
+// Where groups are formed it is the whole device, which a batch has unless shares gain more.
 func (v *device) thrifty(s models.Span, within time.Duration) (share int, took, least time.Duration) {
-	p := &v.predict
+	p, shares := &v.predict, v.shares
+	if !v.alone {
+		shares = shares[len(shares)-1:]
+	}
 	p.clear()
-	for _, s.Share = range v.shares {
+	for _, s.Share = range shares {
 		p.add(nil, s)
 	}
 	best, area, fits := 0, forever, false
@@ -26,13 +34,13 @@ func (v *device) thrifty(s models.Span, within time.Duration) (share int, took, 
 	least = estimates[0].Latency
 	for i, e := range estimates {
 		least = min(least, e.Latency)
-		of := e.Latency * time.Duration(v.width(v.shares[i]))
+		of := e.Latency * time.Duration(v.width(shares[i]))
 		switch ok := e.Latency <= within; {
 		case ok && (!fits || of < area), !ok && !fits && e.Latency < estimates[best].Latency:
 			best, area, fits = i, of, ok
 		}
 	}
-	return v.shares[best], estimates[best].Latency, least
+	return shares[best], estimates[best].Latency, least
 }
 
 // share starts a batch on a device of several units, beside those that run there. It is the most
@@ -74,14 +82,21 @@ func (p overlap) share(d *decision) {
 	c := &d.candidates[0]
 	p.assign(d, c, share)
 	width := d.device.width(share)
-	if places := (d.device.units - others) / width; places > 1 { // no more than leaves some for each of them
+	// Where spans do not overlap, no more are merged than leaves some for each place. Elsewhere a larger
+	// batch is worth more than one more beside it.
+	if places := (d.device.units - others) / width; places > 1 && d.device.alone {
 		c.most = (c.service.queue.len() + places - 1) / places
 	}
 	d.limit = limit
 	d.merge(0)
-	free = max(free-width*c.further(), 0)
+	p.occupy(d, width+max(free-width*c.further(), 0))
+}
+
+// occupy starts the first candidate on its share, or on a larger one of at most so many units.
+func (p overlap) occupy(d *decision, units int) {
+	c := &d.candidates[0]
 	if p.has(ruleWiden) {
-		p.widen(d, c, width+free)
+		p.widen(d, c, units)
 	}
 	if c.rank.Filler && !p.whole {
 		p.addSlice(d)
@@ -91,6 +106,46 @@ func (p overlap) share(d *decision) {
 	if p.has(ruleSlice) && !c.explores && float64(c.solo.Latency) > bestEffortShare*float64(p.leastSlack(d, c)) {
 		p.slice(d)
 	}
+}
+
+// apartGain is how many times as much as a group batches must gain beside each other: until its round
+// ends, a batch on a share gets no more units, whatever comes meanwhile.
+const apartGain = 1.2
+
+// apart starts the most urgent batch of a group on a share, if the batches that are there gain more
+// beside each other than the group does: each the time that it takes alone on the whole device, while
+// it runs on the share of which it takes least. The others follow in the next rounds.
+func (p overlap) apart(d *decision) {
+	if len(d.group) == 0 || d.candidates[0].explores || d.candidates[0].rank.Filler {
+		return
+	}
+	d.ask.clear()
+	for i := range d.candidates {
+		d.askAlone(&d.candidates[i])
+	}
+	estimates, shares := d.ask.take(), len(d.device.shares)
+	free, gain, first := d.device.units, 0.0, 0
+	for i := range d.candidates {
+		c := &d.candidates[i]
+		copy(c.menu[:], estimates[i*shares:(i+1)*shares])
+		share, width, ok := p.fitting(d, c, free, forever)
+		if i == 0 {
+			first = share
+		}
+		if alone := c.menu[shares-1].Latency; ok && !c.explores && alone > 0 {
+			gain += float64(alone) / float64(c.menu.on(d.device, share).Latency)
+			free -= width
+		}
+	}
+	if first == 0 || gain <= apartGain*float64(d.solo)/float64(d.predicted.Latency) {
+		return
+	}
+	for len(d.group) > 0 {
+		d.takeBack()
+	}
+	c := &d.candidates[0]
+	p.assign(d, c, first)
+	p.occupy(d, d.device.width(first)+free)
 }
 
 // crowd is what else there is to run while a device of several units is busy.
@@ -160,11 +215,7 @@ func (overlap) leastSlack(d *decision, c *candidate) time.Duration {
 
 // assign gives a candidate a share.
 func (overlap) assign(d *decision, c *candidate, share int) {
-	for i, of := range d.device.shares {
-		if of == share {
-			c.rest.Share, c.solo = share, c.menu[i]
-		}
-	}
+	c.rest.Share, c.solo = share, c.menu.on(d.device, share)
 	c.aim(d.at + c.solo.Latency)
 }
 

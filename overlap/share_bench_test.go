@@ -11,19 +11,19 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// shares keeps all units of a device busy.
+// shares keeps all units of a device busy, where groups are formed or not.
 type shares struct {
 	*crowd
 	running []overlap.Round
 }
 
-func newShares(t testing.TB, n, waiting, units int) *shares {
+func newShares(t testing.TB, n, waiting, units int, groups bool) *shares {
 	c := &crowd{t: t, services: services(n, maxSize, 2*time.Second), random: rand.New(rand.NewPCG(1, 1))}
 	for i := range c.services {
 		c.services[i].QueueLimit = max(2*waiting, 100)
 	}
 	var err error
-	c.s, err = overlap.New(overlap.Config{Services: c.services, Policy: "overlap", Devices: []overlap.Predictor{sharing{}}, Units: []int{units}})
+	c.s, err = overlap.New(overlap.Config{Services: c.services, Policy: "overlap", Devices: []overlap.Predictor{sharing{}}, Units: []int{units}, Alone: []bool{!groups}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,10 +38,13 @@ type sharing struct{}
 
 func (sharing) Predict(groups []models.Group, estimates []models.Estimate) {
 	for i, g := range groups {
-		s := g.Spans[0]
-		took := time.Duration(1000 * float64(s.Len()) * operatorMicros(s.Size))
-		if s.Share > 0 {
-			took += 9 * took / time.Duration(s.Share)
+		took := time.Duration(0)
+		for _, s := range g.Spans {
+			alone := time.Duration(1000 * float64(s.Len()) * operatorMicros(s.Size))
+			if s.Share > 0 {
+				alone += 9 * alone / time.Duration(s.Share)
+			}
+			took += alone * 4 / time.Duration(3+len(g.Spans))
 		}
 		estimates[i] = models.Estimate{Latency: took, Bound: took * 21 / 20}
 	}
@@ -85,33 +88,37 @@ func (c *shares) turn() {
 func BenchmarkShares(b *testing.B) {
 	for _, units := range []int{2, 8, 64} {
 		for _, n := range []int{2, 64} {
-			b.Run(fmt.Sprintf("%dunits/%dservices", units, n), func(b *testing.B) {
-				c := newShares(b, n, 1000, units)
-				for range 300 {
-					c.turn()
-				}
-				c.took = c.took[:0]
-				b.ReportAllocs()
-				for b.Loop() {
-					c.turn()
-				}
-				slices.Sort(c.took)
-				b.ReportMetric(float64(c.took[len(c.took)/2])/1e3, "µs/decision")
-				b.ReportMetric(float64(c.took[len(c.took)*99/100])/1e3, "µs/p99")
-			})
+			for _, groups := range []bool{false, true} {
+				b.Run(fmt.Sprintf("%dunits/%dservices/groups=%t", units, n, groups), func(b *testing.B) {
+					c := newShares(b, n, 1000, units, groups)
+					for range 300 {
+						c.turn()
+					}
+					c.took = c.took[:0]
+					b.ReportAllocs()
+					for b.Loop() {
+						c.turn()
+					}
+					slices.Sort(c.took)
+					b.ReportMetric(float64(c.took[len(c.took)/2])/1e3, "µs/decision")
+					b.ReportMetric(float64(c.took[len(c.took)*99/100])/1e3, "µs/p99")
+				})
+			}
 		}
 	}
 }
 
 // TestSharesDoNotAllocate: nor do decisions on a device of several units.
 func TestSharesDoNotAllocate(t *testing.T) {
-	c := newShares(t, 8, 100, 8)
-	c.took = make([]time.Duration, 0, 1<<17)
-	for range 3000 {
-		c.turn()
-	}
-	if n := testing.AllocsPerRun(1000, c.turn); n != 0 {
-		t.Errorf("a turn allocates %v times", n)
+	for _, groups := range []bool{false, true} {
+		c := newShares(t, 8, 100, 8, groups)
+		c.took = make([]time.Duration, 0, 1<<17)
+		for range 3000 {
+			c.turn()
+		}
+		if n := testing.AllocsPerRun(1000, c.turn); n != 0 {
+			t.Errorf("with groups %t, a turn allocates %v times", groups, n)
+		}
 	}
 }
 
@@ -132,7 +139,7 @@ func (spoiled) Predict(groups []models.Group, estimates []models.Estimate) {
 func TestAllUnitsAreTriedAgain(t *testing.T) {
 	c := &crowd{t: t, services: services(2, maxSize, 2*time.Second), random: rand.New(rand.NewPCG(1, 1))}
 	var err error
-	c.s, err = overlap.New(overlap.Config{Services: c.services, Policy: "overlap", Devices: []overlap.Predictor{spoiled{}}, Units: []int{2}})
+	c.s, err = overlap.New(overlap.Config{Services: c.services, Policy: "overlap", Devices: []overlap.Predictor{spoiled{}}, Units: []int{2}, Alone: []bool{true}})
 	if err != nil {
 		t.Fatal(err)
 	}

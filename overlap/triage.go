@@ -87,8 +87,8 @@ const mergeTrust = 0.5
 const hurry = 1.8
 
 // job returns a query that waits.
-func (q *query) job(sv *service, trusts bool) job {
-	taken, devices := q.Takes.Alone, max(time.Duration((1+sv.view.others)/max(q.Takes.Share, 1)), 1)
+func (q *query) job(sv *service, v *device, trusts bool) job {
+	taken, devices := q.Takes.Alone, max(time.Duration((1+sv.view.others)/v.width(q.Takes.Share)), 1)
 	if q.Takes.Share > 0 && sv.view.at+taken > q.Deadline { // it has waited, and needs all units
 		return job{&q.Rank, q.Deadline, q.Takes.Least, q.Takes.Least, q.Takes.Least * devices, true, false, &q.postponed}
 	}
@@ -195,7 +195,7 @@ func (t *triage) list(d *decision) (alone *service) {
 			t.add(t.started[0], d.at)
 			t.started = t.started[1:]
 		}
-		t.add(q.job(d.s.backlog.services[q.Service], t.rules.has(ruleTrust)), d.at)
+		t.add(q.job(d.s.backlog.services[q.Service], d.device, t.rules.has(ruleTrust)), d.at)
 	}
 	for _, sv := range d.s.backlog.services {
 		sv.view.looked = sv.view.queue.at

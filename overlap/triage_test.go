@@ -49,7 +49,7 @@ func TestTriageIsTheBestChoice(t *testing.T) {
 		tr := newTriage()
 		tr.number = 7
 		for _, q := range list {
-			tr.add(q.job(new(service), true), at)
+			tr.add(q.job(new(service), &device{units: 1}, true), at)
 		}
 		tr.shed(at + started)
 		hopeless := func(q *query) bool { return at+q.Takes.Alone > q.Deadline && q.Takes.Alone > 0 }
@@ -85,7 +85,7 @@ func TestTriageKeepsPriorities(t *testing.T) {
 	tr := newTriage()
 	tr.number = 1
 	for _, q := range queries {
-		tr.add(q.job(new(service), true), 0)
+		tr.add(q.job(new(service), &device{units: 1}, true), 0)
 	}
 	tr.shed(0)
 	for i, want := range []uint64{0, 1, 0} {
@@ -128,12 +128,12 @@ func TestTriageCountsOnMerging(t *testing.T) {
 	sv := &service{Service: models.Service{MaxBatch: 4}}
 	for waiting, want := range []time.Duration{1: 40, 2: 33, 3: 30, 4: 29, 5: 29} { // halfway to 25, 20 and 17.5
 		sv.queue.items = make([]*query, waiting)
-		if got := q.job(sv, true).alone; waiting > 0 && got != want {
+		if got := q.job(sv, &device{units: 1}, true).alone; waiting > 0 && got != want {
 			t.Errorf("one of %d counts with %d, want %d", waiting, got, want)
 		}
 	}
 	q.Apart = true
-	if got := q.job(sv, true).alone; got != 40 {
+	if got := q.job(sv, &device{units: 1}, true).alone; got != 40 {
 		t.Errorf("one that is never merged counts with %d", got)
 	}
 }

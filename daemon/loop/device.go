@@ -146,12 +146,12 @@ func (d *device) part(of *models.Outcome) time.Duration {
 // aloneFor returns why each group of the device has one span, or "" if it may have several.
 func (d *device) aloneFor() string {
 	switch {
-	case d.Alone:
-		return `without MPS services take turns on the GPU, so operators do not overlap; set mode = "own" in [mps]`
+	case !d.Alone:
+		return ""
 	case d.Units > 1:
 		return fmt.Sprintf("batches run beside each other on shares of %d cores; what they cost each other is learned while they serve", d.Units)
 	}
-	return ""
+	return `without MPS services take turns on the GPU, so operators do not overlap; set mode = "own" in [mps]`
 }
 
 // profileKey names what the operator times of a model hold for.

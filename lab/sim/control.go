@@ -50,6 +50,7 @@ func newControl(w *world, number, devices int) (*control, error) {
 	known := map[int]*informant{}
 	var informants []overlap.Predictor
 	var units []int
+	var alone []bool
 	for i := range devices {
 		n := newNode(c, number*devices+i)
 		if known[n.kind] == nil {
@@ -60,15 +61,16 @@ func newControl(w *world, number, devices int) (*control, error) {
 			known[n.kind] = &informant{p, w.scenario.Knows, n.slow, &c.asking}
 		}
 		n.predictor = known[n.kind].Predictor
-		informants, units = append(informants, known[n.kind]), append(units, len(n.lanes))
+		_, cores := n.device.(*Cores)
+		informants, units, alone = append(informants, known[n.kind]), append(units, len(n.lanes)), append(alone, cores)
 		c.nodes, w.nodes[n.index] = append(c.nodes, n), n
 	}
 	if slices.Max(units) == 1 {
-		units = nil
+		units, alone = nil, nil
 	}
 	var err error
 	c.scheduler, err = w.scenario.newScheduler(overlap.Config{
-		Services: w.services, Policy: w.scenario.Policy, Devices: informants, Links: w.scenario.Links, Units: units,
+		Services: w.services, Policy: w.scenario.Policy, Devices: informants, Links: w.scenario.Links, Units: units, Alone: alone,
 		Ways: w.scenario.Ways, MaxRetries: w.scenario.MaxRetries, RoundTime: cmp.Or(w.scenario.RoundTime, overlap.DefaultRoundTime), Selector: w.scenario.Selector,
 	})
 	if err != nil {

@@ -59,7 +59,7 @@ func testConfig(policy string, services int, seed uint64) overlap.Config {
 		c.Selector = moody{}
 	}
 	if policy == "overlap" && seed%3 == 0 {
-		c.Units = []int{3}
+		c.Units, c.Alone = []int{3}, []bool{seed%2 == 0}
 	}
 	return c
 }
