@@ -84,7 +84,7 @@ func (d *Device) Serve(ctx context.Context, id models.ServiceID, files worker.Fi
 			return nil, fmt.Errorf("%w: %q; it has %q", ErrModel, spec.ModelPath, names)
 		}
 		e.model, e.units = d.known[e.position], spec.Units
-		e.info = describe(&e.model, e.position, d.hash, d.latency)
+		e.info = describe(&e.model, e.position, e.units, d.hash, d.latency)
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.mu.engines[id] = e

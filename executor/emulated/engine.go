@@ -68,8 +68,8 @@ func (e *engine) ringLocked() {
 }
 
 // describe describes the model as a worker that has loaded it does. The isolated
-// latencies of its operators come from the device.
-func describe(m *device.ModelInfo, position int, hash string, latency func(models.Group) time.Duration) wire.Info {
+// latencies of its operators come from the device, for each share of its units.
+func describe(m *device.ModelInfo, position, units int, hash string, latency func(models.Group) time.Duration) wire.Info {
 	batch := models.Dim{Value: -1, Name: "batch"}
 	columns := models.Dim{Value: Columns}
 	input := models.TensorType(models.Float32, batch, columns)
@@ -87,9 +87,12 @@ func describe(m *device.ModelInfo, position int, hash string, latency func(model
 	for o := range i.Operators {
 		i.Operators[o] = models.Operator{Name: fmt.Sprintf("%s/%d", m.Name, o), Type: "emulated", Nodes: 1}
 	}
-	for _, size := range m.Sizes {
-		for _, seqLen := range m.SeqLens {
-			i.Solo = append(i.Solo, wire.Solo{Size: size, SeqLen: seqLen, Nanos: device.OperatorTimes(latency, position, m.Operators, size, seqLen)})
+	for share := 0; share < max(units, 1); share = max(2*share, 1) {
+		for _, size := range m.Sizes {
+			for _, seqLen := range m.SeqLens {
+				whole := models.Span{Service: models.ServiceID(position), End: m.Operators, Size: size, SeqLen: seqLen, Share: share}
+				i.Solo = append(i.Solo, wire.Solo{Size: size, SeqLen: seqLen, Share: share, Nanos: device.OperatorTimes(latency, whole)})
+			}
 		}
 	}
 	return i

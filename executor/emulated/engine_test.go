@@ -10,7 +10,7 @@ import (
 
 func TestInfo(t *testing.T) {
 	m := device.ModelInfo{Name: "a", Operators: 3, Sizes: []int{1, 4}, SeqLens: []int{0}}
-	i := describe(&m, 1, "hash", formula{operator: time.Microsecond}.Latency)
+	i := describe(&m, 1, 1, "hash", formula{operator: time.Microsecond}.Latency)
 	if got := i.Inputs[0].Type.String(); got != "float32[batch,4]" || i.Inputs[0].Name != InputName {
 		t.Errorf("input %s", got)
 	}
@@ -29,7 +29,7 @@ func TestInfo(t *testing.T) {
 		}
 	}
 	m.SeqLens = []int{8, 16}
-	i = describe(&m, 1, "hash", formula{operator: time.Microsecond}.Latency)
+	i = describe(&m, 1, 1, "hash", formula{operator: time.Microsecond}.Latency)
 	if got := i.Inputs[0].Type.String(); got != "int64[batch,sequence]" {
 		t.Errorf("input %s", got)
 	}

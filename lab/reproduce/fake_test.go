@@ -34,8 +34,8 @@ func (f fixed) Latency(g models.Group) (longest time.Duration) {
 	return longest
 }
 
-func (f fixed) OperatorTimes(model, size, seqLen int) []int64 {
-	return device.OperatorTimes(f.Latency, model, fixedOperators, size, seqLen)
+func (f fixed) OperatorTimes(whole models.Span) []int64 {
+	return device.OperatorTimes(f.Latency, whole)
 }
 
 func (f fixed) Sample(g models.Group, _ *rand.Rand) time.Duration { return f.Latency(g) }

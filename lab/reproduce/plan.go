@@ -77,22 +77,33 @@ func (p *plan) run(ctx context.Context, lanes func() *lane, t *tally) error {
 // time.
 type lane struct {
 	// devices are made when first needed.
-	devices map[*stock]sim.Device
+	devices map[divided]sim.Device
+}
+
+// divided is the device of a stock in a number of equal parts, 0 and 1 for a whole.
+type divided struct {
+	*stock
+	units int
 }
 
 // newLane returns a lane without devices.
-func newLane() *lane { return &lane{map[*stock]sim.Device{}} }
+func newLane() *lane { return &lane{map[divided]sim.Device{}} }
 
 // device returns the lane's own device of a stock.
-func (l *lane) device(s *stock) (sim.Device, error) {
-	if d := l.devices[s]; d != nil {
+func (l *lane) device(s *stock) (sim.Device, error) { return l.divided(divided{s, 1}) }
+
+// divided returns that device in parts.
+func (l *lane) divided(of divided) (sim.Device, error) {
+	if d := l.devices[of]; d != nil {
 		return d, nil
 	}
-	d, err := device.NewModel(s.profile)
+	p := *of.profile
+	p.Units = of.units
+	d, err := device.NewModel(&p)
 	if err != nil {
 		return nil, err
 	}
-	l.devices[s] = d
+	l.devices[of] = d
 	return d, nil
 }
 

@@ -112,6 +112,9 @@ type circumstances struct {
 	// devices is the size of a pool, 0 for one device.
 	devices int
 
+	// units is how many parts the device has, of which batches may have some to themselves; 0 for one.
+	units int
+
 	// each applies the limit on violations to each service, instead of all queries together.
 	each bool
 }
@@ -184,7 +187,7 @@ func largest(d sim.Device, model string) int {
 
 // run runs a trial.
 func (l *lane) run(t *trial) (*sim.Result, error) {
-	d, err := l.device(t.stock)
+	d, err := l.divided(divided{t.stock, max(t.units, 1)})
 	if err != nil {
 		return nil, err
 	}

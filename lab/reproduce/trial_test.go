@@ -30,8 +30,8 @@ func (d large) Models() []device.ModelInfo {
 
 func (d large) Latency(g models.Group) time.Duration { return d.fixed.Latency(g) / 8 }
 
-func (d large) OperatorTimes(model, size, seqLen int) []int64 {
-	return device.OperatorTimes(d.Latency, model, fixedOperators, size, seqLen)
+func (d large) OperatorTimes(whole models.Span) []int64 {
+	return device.OperatorTimes(d.Latency, whole)
 }
 
 func (d large) Sample(g models.Group, _ *rand.Rand) time.Duration { return d.Latency(g) }
@@ -65,7 +65,7 @@ func runOf(o *Options, s *stock, names ...string) *reproduction {
 // serve does what a run has planned on a device.
 func serve(t *testing.T, r *reproduction, d sim.Device) error {
 	t.Helper()
-	return r.plan.run(t.Context(), func() *lane { return &lane{map[*stock]sim.Device{r.pairs(): d}} }, newTally(nil, 1))
+	return r.plan.run(t.Context(), func() *lane { return &lane{map[divided]sim.Device{{r.pairs(), 1}: d}} }, newTally(nil, 1))
 }
 
 var quadDevice = large{fixed{quadModels}}

@@ -23,8 +23,8 @@ func (d batched) Latency(g models.Group) time.Duration {
 	return time.Duration(longest + d.part*(sum-longest))
 }
 
-func (d batched) OperatorTimes(model, size, seqLen int) []int64 {
-	return device.OperatorTimes(d.Latency, model, d.models[model].Operators, size, seqLen)
+func (d batched) OperatorTimes(whole models.Span) []int64 {
+	return device.OperatorTimes(d.Latency, whole)
 }
 
 func (d batched) Sample(g models.Group, r *rand.Rand) time.Duration {

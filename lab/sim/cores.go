@@ -2,8 +2,11 @@ package sim
 
 import (
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/overlapd/overlapd/executor/emulated/device"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -21,13 +24,7 @@ type Cores struct {
 	Contention float64
 }
 
-// units implements divided.
-func (c *Cores) units() int { return c.Units }
-
-// on implements divided.
-func (c *Cores) on(share int) Device { return &cores{c, share} }
-
-// Latency implements Device, for all cores.
+// Latency implements Device.
 func (c *Cores) Latency(g models.Group) time.Duration { return c.scaled(g, c.Device.Latency(g)) }
 
 // Sample implements Device.
@@ -35,9 +32,13 @@ func (c *Cores) Sample(g models.Group, r *rand.Rand) time.Duration {
 	return c.scaled(g, c.Device.Sample(g, r))
 }
 
-// OperatorTimes implements Device, for all cores.
-func (c *Cores) OperatorTimes(model, size, seqLen int) []int64 {
-	return c.on(0).OperatorTimes(model, size, seqLen)
+// OperatorTimes implements Device.
+func (c *Cores) OperatorTimes(whole models.Span) []int64 {
+	times := slices.Clone(c.Device.OperatorTimes(whole))
+	for i, t := range times {
+		times[i] = int64(float64(t) * c.longer(whole.Share))
+	}
+	return times
 }
 
 func (c *Cores) scaled(g models.Group, took time.Duration) time.Duration {
@@ -53,48 +54,15 @@ func (c *Cores) longer(share int) float64 {
 	return c.Serial + (1-c.Serial)/float64(share)
 }
 
-// cores is a share of a CPU, as a device of its own.
-type cores struct {
-	*Cores
-	share int
-}
-
-func (c *cores) units() int { return 1 }
-
-func (c *cores) Latency(g models.Group) time.Duration {
-	return time.Duration(float64(c.Device.Latency(g)) * c.longer(c.share))
-}
-
-func (c *cores) Sample(g models.Group, r *rand.Rand) time.Duration {
-	return time.Duration(float64(c.Device.Sample(g, r)) * c.longer(c.share))
-}
-
-func (c *cores) OperatorTimes(model, size, seqLen int) []int64 {
-	var times []int64
-	for _, t := range c.Device.OperatorTimes(model, size, seqLen) {
-		times = append(times, int64(float64(t)*c.longer(c.share)))
-	}
-	return times
-}
-
-// divided is a device of several units.
-type divided interface {
-	units() int
-	on(share int) Device
-}
-
-// unitsOf returns how many units a device has.
-func unitsOf(d Device) int {
-	if of, ok := d.(divided); ok {
-		return of.units()
+// unitsOf returns into how many units a device is divided under a policy. Only overlap gives shares.
+func unitsOf(d Device, policy string) int {
+	switch d := d.(type) {
+	case *Cores:
+		return d.Units
+	case *device.Model:
+		if strings.HasPrefix(policy, "overlap") {
+			return d.Units()
+		}
 	}
 	return 1
-}
-
-// onShare returns what a share of a device is, 0 for all of it.
-func onShare(d Device, share int) Device {
-	if of, ok := d.(divided); ok && share > 0 {
-		return of.on(share)
-	}
-	return d
 }

@@ -49,8 +49,8 @@ func newFormula(part, spread float64, op ...time.Duration) *formula {
 
 func (f *formula) Models() []device.ModelInfo { return f.models }
 
-func (f *formula) OperatorTimes(model, size, seqLen int) []int64 {
-	return device.OperatorTimes(f.Latency, model, f.models[model].Operators, size, seqLen)
+func (f *formula) OperatorTimes(whole models.Span) []int64 {
+	return device.OperatorTimes(f.Latency, whole)
 }
 
 func (f *formula) Latency(g models.Group) time.Duration {

@@ -83,7 +83,7 @@ func newNode(c *control, index int) *node {
 		failing: stream(c.world.scenario.Seed, forFailing, index),
 		down:    make([]bool, len(c.world.scenario.Services)),
 	}
-	for i := range unitsOf(d) {
+	for i := range unitsOf(d, c.world.scenario.Policy) {
 		l := &lane{node: n, number: len(c.world.lanes)}
 		if old := c.world.nodes[index]; old != nil { // a pod that is replaced
 			l.number = old.lanes[i].number
@@ -350,18 +350,21 @@ func soloTable(sc *Scenario, d Device, bound []int) (*predictor.Solo, error) {
 	if err != nil {
 		return nil, err
 	}
-	table.Divide(unitsOf(d))
+	units := unitsOf(d, sc.Policy)
+	table.Divide(units)
 	for i, n := range operators {
 		if err := table.Reset(models.ServiceID(i), n); err != nil {
 			return nil, err
 		}
 	}
 	for i, m := range bound {
+		n := operators[i]
 		sizes, seqLens := soloShapes(&sc.Services[i], &known[m])
 		for _, seqLen := range seqLens {
 			for _, size := range sizes {
-				for share := 0; share < unitsOf(d); share = max(2*share, 1) {
-					if err := table.On(share).SetOperators(models.ServiceID(i), size, seqLen, onShare(d, share).OperatorTimes(m, size, seqLen)); err != nil {
+				for share := 0; share < units; share = max(2*share, 1) {
+					whole := models.Span{Service: models.ServiceID(m), End: n, Size: size, SeqLen: seqLen, Share: share}
+					if err := table.On(share).SetOperators(models.ServiceID(i), size, seqLen, d.OperatorTimes(whole)); err != nil {
 						return nil, err
 					}
 				}

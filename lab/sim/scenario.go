@@ -353,9 +353,9 @@ type Device interface {
 	// Sample returns the duration of one run of a group.
 	Sample(g models.Group, r *rand.Rand) time.Duration
 
-	// OperatorTimes returns the isolated latency of each operator of a model in
+	// OperatorTimes returns the isolated latency of each operator of a whole model in
 	// nanoseconds, as defined by device.OperatorTimes.
-	OperatorTimes(model, size, seqLen int) []int64
+	OperatorTimes(whole models.Span) []int64
 }
 
 // Errors of scenarios and arrivals.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/executor/emulated/device"
+	"github.com/overlapd/overlapd/lab/synthetic"
+	"github.com/overlapd/overlapd/models"
 )
 
 // oneCore returns a device of linear models: per query and per batch, in milliseconds on one core.
@@ -98,7 +100,7 @@ func TestSharesOfManyCores(t *testing.T) {
 func apportion(services []Service, d Device, cores, least int) []int {
 	load, given := make([]float64, len(services)), make([]int, len(services))
 	for i, s := range services {
-		for _, n := range d.OperatorTimes(i, 1, 0) {
+		for _, n := range d.OperatorTimes(models.Span{Service: models.ServiceID(i), End: d.Models()[i].Operators, Size: 1}) {
 			load[i] += float64(n) * s.Share
 		}
 		given[i], cores = least, cores-least
@@ -113,4 +115,50 @@ func apportion(services []Service, d Device, cores, least int) []int {
 		given[next]++
 	}
 	return given
+}
+
+// TestSharesOfAGPU: on a device where spans overlap as well, some batches run in groups and some on
+// shares. Near its highest load that may cost some queries, whose batches are smaller, but not many.
+func TestSharesOfAGPU(t *testing.T) {
+	const most = 0.005 // violations beyond those without shares
+	for _, qps := range []float64{300, 400} {
+		whole := 0.0
+		for _, units := range []int{1, 3} {
+			p := *synthetic.Device()
+			p.Units = units
+			d, err := device.NewModel(&p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			groups, shares := 0, 0
+			sc := Scenario{
+				Device: d, Predictor: synthetic.Predictor(), Policy: "overlap", Plan: true, Check: true, Seed: 1, Queries: 4000,
+				Arrivals: Arrivals{Process: Poisson, QPS: qps},
+			}
+			sc.Observer.Round = func(r *Round) {
+				switch {
+				case len(r.Spans) > 1:
+					groups++
+				case r.Spans[0].Share > 0:
+					shares++
+				}
+			}
+			for _, name := range []string{"vgg19", "bert"} {
+				sc.Services = append(sc.Services, Service{Name: name, Target: 75 * ms, MaxBatch: 32, Sizes: []int{2, 4, 8, 16}})
+			}
+			r, err := Run(sc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%.0f queries a second, %d units: %d groups, %d rounds on shares, %.2f %% violations", qps, units, groups, shares, 100*r.Violations)
+			if groups == 0 || shares > 0 != (units > 1) {
+				t.Errorf("%d units: %d groups, %d rounds on shares", units, groups, shares)
+			}
+			if units == 1 {
+				whole = r.Violations
+			} else if r.Violations > whole+most {
+				t.Errorf("on shares %v of the queries violate their targets, without %v", r.Violations, whole)
+			}
+		}
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/overlapd/overlapd/executor/emulated/device"
 	"github.com/overlapd/overlapd/internal/cli"
 	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/planning"
 	"github.com/overlapd/overlapd/planning/selection"
 	"github.com/overlapd/overlapd/predictor"
@@ -222,7 +223,7 @@ func (in *pipelineInput) times(i int, s *config.Service, to *planning.Service) (
 		}
 		info := m.Models()[at]
 		for _, size := range info.Sizes {
-			times[size] = inMicros(m.OperatorTimes(at, size, slices.Max(info.SeqLens)))
+			times[size] = inMicros(m.OperatorTimes(models.Span{Service: models.ServiceID(at), End: info.Operators, Size: size, SeqLen: slices.Max(info.SeqLens)}))
 		}
 		return times, nil
 	}

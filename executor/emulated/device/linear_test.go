@@ -52,7 +52,7 @@ func TestLinearIsExact(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, size := range []int{1, LinearMaxSize} {
-				if err := solo.SetOperators(models.ServiceID(i), size, 0, m.OperatorTimes(i, size, 0)); err != nil {
+				if err := solo.SetOperators(models.ServiceID(i), size, 0, m.OperatorTimes(models.Span{Service: models.ServiceID(i), End: operators, Size: size})); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -28,13 +28,14 @@ type Model struct {
 	alone map[batchOf][]int64
 
 	// share is the fraction of the device that this Model represents, or 0 for all of it.
-	// stretched caches, for each batch, the prefix sums of what [Model.stretch] adds.
+	// stretched caches, for each batch in a share, the prefix sums of what [Model.stretch] adds.
 	share     float64
 	stretched map[batchOf][]float64
 }
 
-// batchOf identifies the batches of one shape of a model, given by its index.
-type batchOf struct{ model, size, seqLen int }
+// batchOf identifies the batches of one shape of a model, given by its index, in a number of units,
+// 0 for all.
+type batchOf struct{ model, size, seqLen, share int }
 
 // ModelInfo describes a model that a device knows.
 type ModelInfo struct {
@@ -57,7 +58,7 @@ func NewModel(p *Profile) (*Model, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	m := &Model{profile: p, features: p.features(), encoder: NewEncoder(p.Network.Models), known: make(map[key]float64, memoryGroups), alone: map[batchOf][]int64{}}
+	m := &Model{profile: p, features: p.features(), encoder: NewEncoder(p.Network.Models), known: make(map[key]float64, memoryGroups), alone: map[batchOf][]int64{}, stretched: map[batchOf][]float64{}}
 	m.infos = p.Models()
 	if p.Linear() {
 		return m, nil
@@ -92,6 +93,9 @@ func (m *Model) Models() []ModelInfo { return m.infos }
 func (m *Model) Index(name string) int {
 	return slices.IndexFunc(m.infos, func(i ModelInfo) bool { return i.Name == name })
 }
+
+// Units returns into how many parts the device is divided, at least 1.
+func (m *Model) Units() int { return max(m.profile.Units, 1) }
 
 // Covers reports whether a group is within the range of the measurements: its models are known and
 // different, its operators exist, and it has no more spans, no larger batches and no longer
@@ -143,10 +147,18 @@ func duration(micros float64) time.Duration {
 	return time.Duration(max(math.Round(min(micros, maxMicros)*1e3), 1))
 }
 
-// micros returns the median latency of a group in microseconds, from the cache if possible.
+// micros returns the median latency of a group in microseconds.
 func (m *Model) micros(g models.Group) float64 {
+	if len(g.Spans) == 1 {
+		return m.whole(g) + m.stretch(&g.Spans[0])
+	}
+	return m.whole(g)
+}
+
+// whole returns the same for a group that has the whole device, from the cache if possible.
+func (m *Model) whole(g models.Group) float64 {
 	if m.Linear() && len(g.Spans) == 1 {
-		return m.linear(&g.Spans[0]) + m.stretch(&g.Spans[0])
+		return m.linear(&g.Spans[0])
 	}
 	spans := m.inModelOrder(g)
 	k, packed := pack(spans)
@@ -156,9 +168,6 @@ func (m *Model) micros(g models.Group) float64 {
 		}
 	}
 	micros := m.most(spans)
-	if len(spans) == 1 {
-		micros += m.stretch(&spans[0])
-	}
 	if packed {
 		// Clearing is simpler than evicting, and a simulation soon fills the cache again.
 		if len(m.known) == memoryGroups {

@@ -41,6 +41,9 @@ type Profile struct {
 	// ChangeMillis is the extra time of a batch whose size is off the ladder of
 	// [models.OnLadder], because its engine prepares for the size when the batch begins.
 	ChangeMillis float64 `json:"change_ms,omitempty"`
+	// Units is into how many equal parts the device is divided; a batch may have one of them, 2, 4 and
+	// so on to itself, as in [Model.InShare]. 0 and 1 are a device that is not divided.
+	Units int `json:"units,omitempty"`
 	// Solo holds the isolated latencies to which the measured groups were calibrated, if any.
 	Solo []SoloTime `json:"calibrated,omitempty"`
 	Tested
@@ -147,6 +150,9 @@ const (
 	leastTarget, mostTarget = 1e-6, 1e9
 
 	mostChange = 1e6
+
+	// maxUnits is no more than one for each percent, the unit of shares under MPS.
+	maxUnits = 100
 )
 
 func (p *Profile) faults() (faults []error) {
@@ -173,6 +179,7 @@ func (p *Profile) faults() (faults []error) {
 			"band %d of spread is not in order", i)
 	}
 	fault(!(p.ChangeMillis >= 0 && p.ChangeMillis <= mostChange), "change_ms of %v: want 0 to %v", p.ChangeMillis, mostChange)
+	fault(p.Units < 0 || p.Units > maxUnits, "%d units: want 1 to %d", p.Units, maxUnits)
 	fault(len(p.Solo) > maxSoloTimes, "%d isolated latencies; the limit is %d", len(p.Solo), maxSoloTimes)
 	for name, target := range p.Targets {
 		// Without this limit, a file could make this loop quadratic in its size.

@@ -20,18 +20,22 @@ func (m *Model) InShare(percent int) (*Model, error) {
 	}
 	n, err := NewModel(m.profile)
 	if err == nil && percent < 100 {
-		n.share, n.stretched = float64(percent)/100, map[batchOf][]float64{}
+		n.share = float64(percent) / 100
 	}
 	return n, err
 }
 
-// stretch returns by how much longer a span takes in the share than on the whole device, in
+// stretch returns by how much longer a span takes in its share than on the whole device, in
 // microseconds. It is a sum over the operators, so more operators never take less.
 func (m *Model) stretch(s *models.Span) float64 {
-	if m.share == 0 {
+	share := m.share
+	if s.Share > 0 {
+		share = float64(s.Share) / float64(m.Units())
+	}
+	if share == 0 {
 		return 0
 	}
-	key := batchOf{int(s.Service), s.Size, s.SeqLen}
+	key := batchOf{int(s.Service), s.Size, s.SeqLen, s.Share}
 	sums := m.stretched[key]
 	if sums == nil {
 		of := m.encoder.models[s.Service]
@@ -39,7 +43,7 @@ func (m *Model) stretch(s *models.Span) float64 {
 		sums = make([]float64, of.operators+1)
 		for i := range of.operators {
 			micros, work := costs.Span(i, i+1)
-			sums[i+1] = sums[i] + max(min(work, micros)/m.share-micros, 0)
+			sums[i+1] = sums[i] + max(min(work, micros)/share-micros, 0)
 		}
 		m.stretched[key] = sums
 	}

@@ -84,3 +84,46 @@ func TestInShareOfLinear(t *testing.T) {
 		}
 	}
 }
+
+// On units of a divided device a span takes as long as in a share of the same size, a group has the
+// whole device, and operators take together what their span does.
+func TestUnits(t *testing.T) {
+	p := random(3)
+	whole := newModel(t, p)
+	half, err := whole.InShare(50)
+	if err != nil {
+		t.Fatal(err)
+	}
+	divided := *p
+	divided.Units = 4
+	m := newModel(t, &divided)
+	if whole.Units() != 1 || m.Units() != 4 {
+		t.Errorf("%d and %d units", whole.Units(), m.Units())
+	}
+	r := rand.New(rand.NewPCG(3, 3))
+	for range 200 {
+		g := drawGroup(m, r)
+		if got, want := m.Latency(g), whole.Latency(g); got != want {
+			t.Errorf("%v takes %v, on a whole device %v", g, got, want)
+		}
+		alone := models.Group{Spans: g.Spans[:1]}
+		want := half.Latency(alone)
+		alone.Spans[0].Share = 2
+		if got := m.Latency(alone); got != want {
+			t.Errorf("%v takes %v, in a half %v", alone, got, want)
+		}
+	}
+	span := models.Span{End: whole.Models()[0].Operators, Size: 4, Share: 1}
+	sum := time.Duration(0)
+	for _, n := range m.OperatorTimes(span) {
+		sum += time.Duration(n)
+	}
+	if took := m.Latency(models.Group{Spans: []models.Span{span}}); sum < took-time.Microsecond || sum > took+time.Microsecond || took <= half.Latency(models.Group{Spans: []models.Span{span}}) {
+		t.Errorf("on one unit its operators take %v, it takes %v", sum, took)
+	}
+	for _, units := range []int{-1, maxUnits + 1} {
+		if divided.Units = units; divided.Validate() == nil {
+			t.Errorf("a device of %d units", units)
+		}
+	}
+}

@@ -36,8 +36,8 @@ func (f formula) Latency(g models.Group) time.Duration {
 	return time.Duration((longest + f.part*(sum-longest)) * float64(time.Millisecond))
 }
 
-func (f formula) OperatorTimes(model, size, seqLen int) []int64 {
-	return device.OperatorTimes(f.Latency, model, 10, size, seqLen)
+func (f formula) OperatorTimes(whole models.Span) []int64 {
+	return device.OperatorTimes(f.Latency, whole)
 }
 
 func (f formula) Sample(g models.Group, _ *rand.Rand) time.Duration { return f.Latency(g) }

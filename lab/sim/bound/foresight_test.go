@@ -32,8 +32,8 @@ func (b blocks) Latency(g models.Group) time.Duration { return 10 * b.formula.La
 
 func (b blocks) Sample(g models.Group, _ *rand.Rand) time.Duration { return b.Latency(g) }
 
-func (b blocks) OperatorTimes(model, size, seqLen int) []int64 {
-	return device.OperatorTimes(b.Latency, model, 1, size, seqLen)
+func (b blocks) OperatorTimes(whole models.Span) []int64 {
+	return device.OperatorTimes(b.Latency, whole)
 }
 
 // small is a scenario of a few queries that load such a device too much.
