@@ -259,8 +259,8 @@ func (u *poolDevice) sharesCores() bool {
 	return u.part == nil && u.emulation == nil && learning.FormsGroups(u.config.Policy)
 }
 
-// divides reports whether batches get shares of a CPU: where the policy decides which has how many
-// cores. The stages of a pipeline have all of them.
+// divides reports whether batches get shares of a device: where the policy decides which has how many
+// of its units. The stages of a pipeline have all of them.
 func divides(c *config.Config) bool {
 	return c.Policy == "overlap" && !slices.ContainsFunc(c.Services, func(s config.Service) bool { return s.Planned != nil && len(s.Planned.Pipelines) > 0 })
 }
@@ -275,8 +275,11 @@ func (u *poolDevice) bound() []int {
 
 // units returns how many units rounds have shares of.
 func (u *poolDevice) units() int {
-	if u.part != nil || u.emulation != nil || !divides(&u.config) {
+	switch {
+	case u.part != nil || !divides(&u.config):
 		return 1
+	case u.emulation != nil:
+		return u.emulation.units
 	}
 	return min(u.cores, overlap.MaxUnits)
 }

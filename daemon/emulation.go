@@ -30,8 +30,9 @@ type emulation struct {
 	text  string
 	known []device.ModelInfo
 
-	// hash is that of the profile.
-	hash string
+	// hash is that of the profile, and units is how many it divides the device into.
+	hash  string
+	units int
 
 	// share is the percentage of the device, 0 for the whole.
 	share int
@@ -58,7 +59,7 @@ func newEmulation(c *config.Config) (*emulation, error) {
 		return nil, fmt.Errorf("%s: %w", c.DeviceProfile, err)
 	}
 	sum := sha256.Sum256(data)
-	e := &emulation{device: model, name: profile.Device, known: model.Models(), hash: hex.EncodeToString(sum[:])}
+	e := &emulation{device: model, name: profile.Device, known: model.Models(), units: model.Units(), hash: hex.EncodeToString(sum[:])}
 	// Under this policy each share is a device of its own with one service.
 	if c.Policy == config.Static && len(c.Services) == 1 {
 		e.share = c.Services[0].MPS.Percentage

@@ -63,7 +63,7 @@ func formulaModels() []device.ModelInfo {
 
 // formulaEmulation stands for a profile.
 func formulaEmulation(c *config.Config) (*emulation, error) {
-	e := &emulation{device: formula{}, name: formulaName, text: "emulated: " + formulaName, known: formulaModels(), hash: "hash of the profile"}
+	e := &emulation{device: formula{}, name: formulaName, text: "emulated: " + formulaName, known: formulaModels(), hash: "hash of the profile", units: 1}
 	return e, e.check(c)
 }
 
@@ -204,15 +204,37 @@ func (d *emulatedDaemon) infer(service, size, seqLen int) (int, string) {
 // An open loop of queries of both services: each is answered once, none sooner
 // than the device can, groups are formed, and what was decided can be decided
 // again.
-func TestEmulatedLoad(t *testing.T) {
+func TestEmulatedLoad(t *testing.T) { loadEmulated(t, 1) }
+
+// On shares of a device batches do not hinder each other, and gain more there than in groups.
+func TestEmulatedShares(t *testing.T) {
+	shared := 0
+	for _, r := range loadEmulated(t, 4) {
+		if r.Round != nil && r.Round.Spans[0].Share > 0 {
+			shared++
+		}
+	}
+	if shared == 0 {
+		t.Error("no round is on a share")
+	}
+}
+
+// loadEmulated does so on a device of some units, and returns the decisions.
+func loadEmulated(t *testing.T, units int) []*journal.Record {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "p.predictor.json")
 	if err := formulaFile().WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
-	d := serveEmulated(t, emulatedConfig(t, func(c *config.Config) {
+	c := emulatedConfig(t, func(c *config.Config) {
 		c.Predictor.File, c.Decisions.Log = path, true
 		c.Services[1].MaxBatch = 8
-	}))
+	})
+	d := serveEmulatedOn(t, c, func(c *config.Config) (*emulation, error) {
+		e, err := formulaEmulation(c)
+		e.units = units
+		return e, err
+	})
 	const queries, gap = 400, 500 * time.Microsecond
 	random := rand.New(rand.NewPCG(3, 3))
 	var clients sync.WaitGroup
@@ -249,7 +271,7 @@ func TestEmulatedLoad(t *testing.T) {
 	for _, s := range o.Predictor.Shapes {
 		grouped = grouped || s.Source == "network" && s.Runs > 0
 	}
-	if !grouped || o.Predictor.Phase != "serving" || o.Rounds == 0 {
+	if !grouped && units == 1 || o.Predictor.Phase != "serving" || o.Rounds == 0 {
 		t.Errorf("no group was run, or not by the predictor: %+v", o.Predictor)
 	}
 	for _, s := range d.backend.Services() {
@@ -259,7 +281,7 @@ func TestEmulatedLoad(t *testing.T) {
 		}
 	}
 	d.stop()
-	d.replays()
+	return d.replays()
 }
 
 // replays fails the test unless the decision log reproduces, and returns its records.
