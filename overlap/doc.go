@@ -193,8 +193,8 @@
 //
 // On a CPU ([Config].Alone) queries of a service are merged into no larger batches than leave every unit
 // its part of them. Where spans also overlap, an idle device gets a group, or a batch that has all of
-// it, unless the batches that are there gain more on shares, by a margin for what a share cannot take
-// back once something else comes. While one of them runs, others start on the units that are left.
+// it, unless the batches that are there gain more on shares. While one of them runs, others start on the
+// units that are left.
 //
 // In the triage a query counts with its isolated latency on the share with which it takes least of the
 // device and is in time, divided by how many such shares there are; where spans overlap, on the whole

@@ -108,10 +108,6 @@ func (p overlap) occupy(d *decision, units int) {
 	}
 }
 
-// apartGain is how many times as much as a group batches must gain beside each other: until its round
-// ends, a batch on a share gets no more units, whatever comes meanwhile.
-const apartGain = 1.2
-
 // apart starts the most urgent batch of a group on a share, if the batches that are there gain more
 // beside each other than the group does: each the time that it takes alone on the whole device, while
 // it runs on the share of which it takes least. The others follow in the next rounds.
@@ -137,7 +133,7 @@ func (p overlap) apart(d *decision) {
 			free -= width
 		}
 	}
-	if first == 0 || gain <= apartGain*float64(d.solo)/float64(d.predicted.Latency) {
+	if first == 0 || gain <= float64(d.solo)/float64(d.predicted.Latency) {
 		return
 	}
 	for len(d.group) > 0 {
