@@ -1,6 +1,7 @@
 package test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -57,10 +58,14 @@ func passing(sockets []socket, cmd *exec.Cmd) *exec.Cmd {
 	return sh
 }
 
-// inode returns what the socket is in /proc/PID/fd.
-func (s *socket) inode(t testing.TB) string {
+// inode returns what the socket is in /proc/PID/fd. It does not call Fd, which would make the socket
+// blocking for the daemon as well, which could then not stop accepting.
+func (s *socket) inode(t testing.TB) (link string) {
 	t.Helper()
-	link, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", s.file.Fd()))
+	raw, err := s.file.SyscallConn()
+	if err == nil {
+		err = errors.Join(raw.Control(func(fd uintptr) { link, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)) }), err)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +140,8 @@ func TestRestartQueuesConnections(t *testing.T) {
 	defer load.Wait()
 	defer over.Store(true)
 	for name, way := range waysToLoad {
-		answered[name] = new(atomic.Int64)
+		n := new(atomic.Int64)
+		answered[name] = n
 		for client := range 3 {
 			ask, end := way(p)
 			load.Go(func() {
@@ -145,7 +151,7 @@ func TestRestartQueuesConnections(t *testing.T) {
 					if err := ask(random); err != nil {
 						t.Errorf("%s: %v", name, err)
 					}
-					answered[name].Add(1)
+					n.Add(1)
 				}
 			})
 		}
