@@ -82,8 +82,8 @@ func (p overlap) share(d *decision) {
 	c := &d.candidates[0]
 	p.assign(d, c, share)
 	width := d.device.width(share)
-	// Where spans do not overlap, no more are merged than leaves some for each place. Elsewhere a larger
-	// batch is worth more than one more beside it.
+	// On a CPU the queries are spread over the free cores. Where spans also overlap, a larger batch gains
+	// more than several small ones side by side: splitting them costs 2 % of the load (docs/decisions/rules.md).
 	if places := (d.device.units - others) / width; places > 1 && d.device.alone {
 		c.most = (c.service.queue.len() + places - 1) / places
 	}
@@ -108,9 +108,9 @@ func (p overlap) occupy(d *decision, units int) {
 	}
 }
 
-// apart starts the most urgent batch of a group on a share, if the batches that are there gain more
-// beside each other than the group does: each the time that it takes alone on the whole device, while
-// it runs on the share of which it takes least. The others follow in the next rounds.
+// apart starts the most urgent batch of a group on a share, if all candidates on shares of their own gain
+// more than the group. A batch gains the time that it takes alone on the whole device, per time that it
+// takes on the cheapest share that meets its deadline. The other batches start in the next rounds.
 func (p overlap) apart(d *decision) {
 	if len(d.group) == 0 || d.candidates[0].explores || d.candidates[0].rank.Filler {
 		return
